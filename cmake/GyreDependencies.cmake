@@ -1,0 +1,71 @@
+# Every package Gyre stands on, found in one place. A required one that is missing stops the configuration and
+# says how to get it; an optional one that is missing is recorded with the reason, which `gyrerun --check-build` prints.
+include_guard(GLOBAL)
+
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+find_package(absl REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(nlohmann_json REQUIRED)
+pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
+if(GYRE_BUILD_TESTS)
+  find_package(GTest REQUIRED)
+endif()
+if(GYRE_BUILD_BENCH)
+  find_package(benchmark REQUIRED)
+endif()
+
+# Optional parts. gyre_record_part(name found version reason) fills the table that becomes build_info.h.
+set(GYRE_PARTS "")
+macro(gyre_record_part name found version reason)
+  if(${found})
+    list(APPEND GYRE_PARTS "${name}|1|${version}|")
+    message(STATUS "Gyre: ${name}: yes ${version}")
+  else()
+    list(APPEND GYRE_PARTS "${name}|0||${reason}")
+    message(STATUS "Gyre: ${name}: no (${reason})")
+  endif()
+endmacro()
+
+option(GYRE_WITH_MPI "Use Open MPI where found (gyre-bench --against mpi)" ON)
+if(GYRE_WITH_MPI)
+  # By name, so that an MPICH installed beside it is not taken for it.
+  pkg_check_modules(OMPI IMPORTED_TARGET ompi-c)
+endif()
+gyre_record_part(mpi "${OMPI_FOUND}" "${OMPI_VERSION}" "Open MPI's development package was not found")
+
+option(GYRE_WITH_PMIX "Use PMIx where found (start under mpirun of Open MPI, srun --mpi=pmix)" ON)
+if(GYRE_WITH_PMIX)
+  find_library(PMIX_LIBRARY NAMES pmix PATH_SUFFIXES pmix2/lib)
+  find_path(PMIX_INCLUDE_DIR NAMES pmix.h PATH_SUFFIXES pmix2/include ${CMAKE_LIBRARY_ARCHITECTURE}/pmix2/include
+            PATHS /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/pmix2/include)
+  set(PMIX_VERSION "")
+  if(PMIX_INCLUDE_DIR AND EXISTS "${PMIX_INCLUDE_DIR}/pmix_version.h")
+    file(STRINGS "${PMIX_INCLUDE_DIR}/pmix_version.h" pmix_numbers REGEX "#define PMIX_VERSION_(MAJOR|MINOR|RELEASE) +[0-9]+L?")
+    foreach(line IN LISTS pmix_numbers)
+      string(REGEX REPLACE ".*_(MAJOR|MINOR|RELEASE) +([0-9]+)L?.*" "\\2" number "${line}")
+      list(APPEND pmix_version_list ${number})
+    endforeach()
+    list(JOIN pmix_version_list "." PMIX_VERSION)
+  endif()
+endif()
+if(PMIX_LIBRARY AND PMIX_INCLUDE_DIR)
+  set(PMIX_FOUND TRUE)
+  add_library(gyre_pmix INTERFACE)
+  target_include_directories(gyre_pmix SYSTEM INTERFACE "${PMIX_INCLUDE_DIR}")
+  target_link_libraries(gyre_pmix INTERFACE "${PMIX_LIBRARY}")
+endif()
+gyre_record_part(pmix "${PMIX_FOUND}" "${PMIX_VERSION}" "the development package of PMIx was not found")
+
+# UCX, CUDA, NCCL and cuDNN are looked for and reported; nothing links them yet.
+pkg_check_modules(UCX IMPORTED_TARGET ucx)
+gyre_record_part(ucx "${UCX_FOUND}" "${UCX_VERSION}" "the development package of UCX was not found")
+find_package(CUDAToolkit QUIET)
+gyre_record_part(cuda "${CUDAToolkit_FOUND}" "${CUDAToolkit_VERSION}" "the CUDA Toolkit was not found")
+include(GyreCudaLibraries)
+
+find_library(OPENBLAS_LIBRARY NAMES openblas PATH_SUFFIXES openblas-serial openblas-pthread openblas-openmp)
+find_path(OPENBLAS_INCLUDE_DIR NAMES cblas.h PATH_SUFFIXES ${CMAKE_LIBRARY_ARCHITECTURE} openblas
+          ${CMAKE_LIBRARY_ARCHITECTURE}/openblas-serial ${CMAKE_LIBRARY_ARCHITECTURE}/openblas-pthread)

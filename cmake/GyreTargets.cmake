@@ -1,0 +1,42 @@
+# How this project declares its targets.
+include_guard(GLOBAL)
+
+# gyre_add_layer(NAME SOURCES... DEPENDS layers... LINK libraries...)
+# One folder of src/ as an object library. The objects go into libgyre (shared, what users link) and into
+# gyre_internal (static, hidden symbols reachable; what tests link).
+function(gyre_add_layer name)
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPENDS;LINK" ${ARGN})
+  add_library(gyre_${name} OBJECT ${arg_SOURCES})
+  add_library(gyre::${name} ALIAS gyre_${name})
+  target_include_directories(gyre_${name} PUBLIC
+    "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>"
+    "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>"
+    "$<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>")
+  target_compile_definitions(gyre_${name} PRIVATE GYRE_BUILDING_LIBRARY)
+  target_link_libraries(gyre_${name} PUBLIC ${arg_LINK} PRIVATE gyre_warnings)
+  foreach(dependency IN LISTS arg_DEPENDS)
+    target_include_directories(gyre_${name} PUBLIC $<TARGET_PROPERTY:gyre_${dependency},INTERFACE_INCLUDE_DIRECTORIES>)
+    target_link_libraries(gyre_${name} PUBLIC $<TARGET_PROPERTY:gyre_${dependency},INTERFACE_LINK_LIBRARIES>)
+  endforeach()
+endfunction()
+
+# gyre_add_program(NAME SOURCES... LINK libraries...): a binary in build/<preset>/bin that users run.
+function(gyre_add_program name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE ${arg_LINK} gyre_warnings)
+endfunction()
+
+# gyre_add_test(NAME SOURCES... [LINK libraries...] [TIMEOUT seconds] [LABELS labels...])
+# A GoogleTest binary in build/<preset>/tests; one CTest entry a binary. main() comes from tests/support.
+function(gyre_add_test name)
+  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+  target_link_libraries(${name} PRIVATE gyre_test_support gyre_internal ${arg_LINK} gyre_warnings)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+endfunction()

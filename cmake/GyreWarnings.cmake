@@ -1,0 +1,12 @@
+# gyre_warnings: warnings and sanitizers, linked privately by every target of this project and never exported.
+include_guard(GLOBAL)
+
+add_library(gyre_warnings INTERFACE)
+target_compile_options(gyre_warnings INTERFACE -Wall -Wextra -Werror)
+if(GYRE_SANITIZER)
+  target_compile_options(gyre_warnings INTERFACE -fsanitize=${GYRE_SANITIZER} -fno-omit-frame-pointer)
+  target_link_options(gyre_warnings INTERFACE -fsanitize=${GYRE_SANITIZER})
+  if(GYRE_SANITIZER STREQUAL "undefined")
+    target_compile_options(gyre_warnings INTERFACE -fno-sanitize-recover=all)
+  endif()
+endif()

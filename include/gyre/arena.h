@@ -1,0 +1,45 @@
+// Buffer: memory from a runtime's arena, which the ranks of a host share, so that collectives on it need no copies.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "gyre/export.h"
+
+namespace gyre {
+
+namespace internal {
+class Arena;
+}  // namespace internal
+
+// Owns a piece of the arena; gives it back when destroyed, which may be after the runtime's end. Aligned to 128 bytes,
+// zero when first allocated (memory that was used before keeps its old bytes). Movable, not copyable. Not thread-safe
+// as an object; the memory is ordinary memory. Do not free a buffer while an operation on it is pending.
+class GYRE_EXPORT Buffer {
+ public:
+  Buffer() = default;
+  ~Buffer();
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+
+  std::byte* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+
+  // The memory as elements of T; as many as fit.
+  template <typename T>
+  std::span<T> As() const {
+    return {reinterpret_cast<T*>(data_), static_cast<size_t>(bytes_) / sizeof(T)};
+  }
+
+ private:
+  friend class Runtime;
+  Buffer(std::shared_ptr<internal::Arena> arena, std::byte* data, int64_t bytes);
+
+  std::shared_ptr<internal::Arena> arena_;
+  std::byte* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace gyre

@@ -1,0 +1,12 @@
+// The whole of Gyre's public face.
+#pragma once
+
+#include "gyre/arena.h"
+#include "gyre/communicator.h"
+#include "gyre/dtype.h"
+#include "gyre/optimizer.h"
+#include "gyre/options.h"
+#include "gyre/runtime.h"
+#include "gyre/tensor.h"
+#include "gyre/version.h"
+#include "gyre/work.h"

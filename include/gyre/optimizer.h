@@ -1,0 +1,2 @@
+// Placeholder until the optimizer layer lands.
+#pragma once

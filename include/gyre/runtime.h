@@ -1,0 +1,55 @@
+// Runtime: this rank's membership in a job. It owns all that Gyre holds: connections, shared memory, threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "gyre/arena.h"
+#include "gyre/communicator.h"
+#include "gyre/export.h"
+#include "gyre/options.h"
+
+namespace gyre {
+
+namespace internal {
+class RuntimeState;
+}  // namespace internal
+
+// Several runtimes may live in one process. Thread-safe.
+class GYRE_EXPORT Runtime {
+ public:
+  // Joins the job this process was started in: finds its rank from `options`, GYRE_* variables or the launcher, meets
+  // the other ranks, maps their memory. Without any launcher it is a job of one rank. Blocks until all ranks are there
+  // or start_timeout has passed.
+  //   kDeadlineExceeded    names the ranks that did not come
+  //   kFailedPrecondition  the environment contradicts itself, or no secret is to be had; says what to do
+  //   kUnauthenticated     the store or a rank holds another secret
+  //   kUnimplemented       ranks on several hosts
+  static absl::StatusOr<std::unique_ptr<Runtime>> Create(const RuntimeOptions& options = {});
+
+  // Shuts down.
+  ~Runtime();
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  // All ranks of the job. Lives as long as the runtime.
+  Communicator& world();
+
+  // Memory that the host's ranks share. Local call: ranks need not allocate alike.
+  //   kInvalidArgument if bytes < 0; kResourceExhausted if the arena or the machine has no more.
+  absl::StatusOr<Buffer> Allocate(int64_t bytes);
+
+  // Leaves the job: pending operations end in kFailedPrecondition, peers that wait for this rank in kAborted. Waits
+  // for no peer. Idempotent, from any thread, also while others are in calls.
+  void Shutdown();
+
+ private:
+  explicit Runtime(std::shared_ptr<internal::RuntimeState> state);
+
+  std::shared_ptr<internal::RuntimeState> state_;
+  std::unique_ptr<Communicator> world_;
+};
+
+}  // namespace gyre

@@ -1,0 +1,71 @@
+// Views of tensors: where the elements lie, how many, of which type. A view never owns memory; what it points to
+// must stay alive and unmoved until the operation it was given to has ended.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <ranges>
+#include <string_view>
+#include <type_traits>
+
+#include "gyre/dtype.h"
+#include "gyre/export.h"
+
+namespace gyre {
+
+// Elements that an operation writes (and may read). Memory on the host; any alignment is accepted.
+struct TensorView {
+  void* data = nullptr;
+  int64_t count = 0;  // elements, not bytes
+  DType dtype = DType::kF32;
+
+  TensorView() = default;
+  TensorView(void* data, int64_t count, DType dtype) : data(data), count(count), dtype(dtype) {}
+
+  // From anything contiguous and sized: std::vector<float>&, std::span<int64_t>, std::array<...>&, float[n].
+  template <std::ranges::contiguous_range Range>
+    requires(!std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<Range>>>)
+  TensorView(Range&& range)  // NOLINT(google-explicit-constructor): a view is what it views
+      : data(std::ranges::data(range)),
+        count(static_cast<int64_t>(std::ranges::size(range))),
+        dtype(DTypeOf<std::ranges::range_value_t<Range>>) {}
+
+  int64_t bytes() const { return count * DTypeSize(dtype); }
+
+  // Elements [first, first + length) of this view. REQUIRES: they lie within it.
+  TensorView Slice(int64_t first, int64_t length) const {
+    return {static_cast<char*>(data) + first * DTypeSize(dtype), length, dtype};
+  }
+};
+
+// Elements that an operation only reads.
+struct ConstTensorView {
+  const void* data = nullptr;
+  int64_t count = 0;  // elements, not bytes
+  DType dtype = DType::kF32;
+
+  ConstTensorView() = default;
+  ConstTensorView(const void* data, int64_t count, DType dtype) : data(data), count(count), dtype(dtype) {}
+  ConstTensorView(TensorView view)  // NOLINT(google-explicit-constructor): reading is less than writing
+      : data(view.data), count(view.count), dtype(view.dtype) {}
+
+  template <std::ranges::contiguous_range Range>
+  ConstTensorView(Range&& range)  // NOLINT(google-explicit-constructor): a view is what it views
+      : data(std::ranges::data(range)),
+        count(static_cast<int64_t>(std::ranges::size(range))),
+        dtype(DTypeOf<std::ranges::range_value_t<Range>>) {}
+
+  int64_t bytes() const { return count * DTypeSize(dtype); }
+};
+
+// How elements of different ranks are combined. For kBool, kSum and kMax are "or", kProduct and kMin are "and";
+// kAverage of kBool is refused. kAverage of integers truncates towards zero; integer sums and products wrap.
+// kF16 and kBF16 are accumulated in float and rounded once.
+enum class ReduceOp : uint8_t { kSum, kAverage, kMin, kMax, kProduct };
+
+inline constexpr int kReduceOpCount = 5;
+
+GYRE_EXPORT std::string_view ReduceOpName(ReduceOp op);                        // "sum", "average", ...
+GYRE_EXPORT std::optional<ReduceOp> ParseReduceOp(std::string_view name);      // also "avg", "prod"
+
+}  // namespace gyre

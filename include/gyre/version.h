@@ -1,0 +1,6 @@
+#pragma once
+
+#define GYRE_VERSION_MAJOR 0
+#define GYRE_VERSION_MINOR 1
+#define GYRE_VERSION_PATCH 0
+#define GYRE_VERSION_STRING "0.1.0"

@@ -1,0 +1,38 @@
+// Work: the handle of an asynchronous operation.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "gyre/export.h"
+
+namespace gyre {
+
+namespace internal {
+class Operation;
+class Progress;
+}  // namespace internal
+
+// Copies refer to the same operation. Letting go of a handle does not cancel: the operation's buffers must stay alive
+// until it has ended. Thread-safe. Wait may be called before, during or after the runtime's shutdown.
+class [[nodiscard]] GYRE_EXPORT Work {
+ public:
+  Work() = default;  // a finished operation with an OK status
+
+  // True once the operation has ended. Never blocks.
+  bool Done() const;
+
+  // Blocks until the operation has ended and returns its status; helps to do the work meanwhile. Returns by the
+  // operation's deadline.
+  absl::Status Wait();
+
+ private:
+  friend class Communicator;
+  Work(std::shared_ptr<internal::Operation> operation, std::shared_ptr<internal::Progress> progress)
+      : operation_(std::move(operation)), progress_(std::move(progress)) {}
+
+  std::shared_ptr<internal::Operation> operation_;
+  std::shared_ptr<internal::Progress> progress_;
+};
+
+}  // namespace gyre

@@ -1,0 +1,18 @@
+#include "base/clock.h"
+
+#include <algorithm>
+
+namespace gyre {
+
+TimePoint DeadlineAfter(TimePoint now, Duration timeout) {
+  if (timeout >= TimePoint::max() - now) return TimePoint::max();
+  return now + timeout;
+}
+
+int PollMilliseconds(TimePoint now, TimePoint deadline, int cap) {
+  if (deadline <= now) return 0;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - now).count();
+  return static_cast<int>(std::min<int64_t>(left, cap));
+}
+
+}  // namespace gyre

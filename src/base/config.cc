@@ -1,0 +1,175 @@
+#include "base/config.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace gyre {
+
+namespace {
+
+absl::Status Unusable(std::string_view name, const std::string& value, std::string_view accepted) {
+  return absl::InvalidArgumentError(absl::StrCat(ToAbsl(name), "=", value, " is not ", ToAbsl(accepted)));
+}
+
+// Reads variables one after the other and keeps the first error.
+class Reader {
+ public:
+  explicit Reader(const Environment& environment) : environment_(environment) {}
+
+  const absl::Status& status() const { return status_; }
+
+  void Text(std::string_view name, std::optional<std::string>& field) {
+    if (auto text = environment_(name)) field = *std::move(text);
+  }
+
+  void Integer(std::string_view name, std::optional<int>& field) {
+    Parse(name, "an integer of 0 or more", [&](const std::string& text) {
+      int value = 0;
+      if (!absl::SimpleAtoi(text, &value) || value < 0) return false;
+      field = value;
+      return true;
+    });
+  }
+
+  void Bytes(std::string_view name, int64_t& field) {
+    Parse(name, "a number of bytes (an integer of 1 or more)",
+          [&](const std::string& text) { return absl::SimpleAtoi(text, &field) && field > 0; });
+  }
+
+  void Boolean(std::string_view name, std::optional<bool>& field) {
+    Parse(name, "0 or 1", [&](const std::string& text) {
+      if (text != "0" && text != "1") return false;
+      field = text == "1";
+      return true;
+    });
+  }
+
+  void Seconds(std::string_view name, std::chrono::milliseconds& field) {
+    Parse(name, "a time in seconds, more than 0 and at most 1e9", [&](const std::string& text) {
+      double seconds = 0;
+      if (!absl::SimpleAtod(text, &seconds) || !(seconds > 0) || seconds > 1e9) return false;
+      field = std::chrono::milliseconds(std::llround(std::ceil(seconds * 1e3)));
+      return true;
+    });
+  }
+
+  void Milliseconds(std::string_view name, std::chrono::milliseconds& field) {
+    Parse(name, "a time in whole milliseconds", [&](const std::string& text) {
+      int value = 0;
+      if (!absl::SimpleAtoi(text, &value) || value < 0) return false;
+      field = std::chrono::milliseconds(value);
+      return true;
+    });
+  }
+
+  void Level(std::string_view name, LogLevel& field) {
+    Parse(name, "one of debug, info, warning, error, off", [&](const std::string& text) {
+      constexpr std::pair<std::string_view, LogLevel> kLevels[] = {{"debug", LogLevel::kDebug},
+                                                                   {"info", LogLevel::kInfo},
+                                                                   {"warning", LogLevel::kWarning},
+                                                                   {"error", LogLevel::kError},
+                                                                   {"off", LogLevel::kOff}};
+      for (const auto& [level_name, level] : kLevels) {
+        if (text == level_name) {
+          field = level;
+          return true;
+        }
+      }
+      return false;
+    });
+  }
+
+ private:
+  template <typename Accept>
+  void Parse(std::string_view name, std::string_view accepted, Accept accept) {
+    const auto text = environment_(name);
+    if (text && !accept(*text) && status_.ok()) status_ = Unusable(name, *text, accepted);
+  }
+
+  const Environment& environment_;
+  absl::Status status_;
+};
+
+template <typename T>
+void Override(T& field, const std::optional<T>& option) {
+  if (option) field = *option;
+}
+
+template <typename T>
+void Override(std::optional<T>& field, const std::optional<T>& option) {
+  if (option) field = option;
+}
+
+absl::Status Check(const Config& config) {
+  if (config.rank.has_value() != config.size.has_value()) {
+    return absl::InvalidArgumentError("rank and size (GYRE_RANK and GYRE_SIZE) must be given together");
+  }
+  if (config.size && *config.size < 1) return absl::InvalidArgumentError("size (GYRE_SIZE) must be 1 or more");
+  if (config.rank && (*config.rank < 0 || *config.rank >= *config.size)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank ", *config.rank, " is not below size ", *config.size, " (GYRE_RANK, GYRE_SIZE)"));
+  }
+  if (config.secret && config.secret->size() < 16) {
+    return absl::InvalidArgumentError("the secret must have 16 bytes or more");
+  }
+  if (config.start_timeout.count() <= 0 || config.operation_timeout.count() <= 0) {
+    return absl::InvalidArgumentError("start_timeout and operation_timeout must be positive");
+  }
+  if (config.heartbeat_interval.count() < 1) {
+    return absl::InvalidArgumentError("heartbeat_interval (GYRE_HEARTBEAT_INTERVAL_MS) must be 1 ms or more");
+  }
+  if (config.heartbeat_timeout.count() != 0 && config.heartbeat_timeout < 2 * config.heartbeat_interval) {
+    return absl::InvalidArgumentError(
+        "heartbeat_timeout (GYRE_HEARTBEAT_TIMEOUT_MS) must be 0 or at least two heartbeat intervals");
+  }
+  if (config.arena_bytes < 0) return absl::InvalidArgumentError("arena_bytes must be 0 or more");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Config> LoadConfig(const RuntimeOptions& options, const Environment& environment) {
+  Config config;
+  Reader reader(environment);
+  // An identity given in code is taken whole: half of it from a stray variable would name some other rank.
+  if (!options.rank && !options.size) {
+    reader.Integer("GYRE_RANK", config.rank);
+    reader.Integer("GYRE_SIZE", config.size);
+  }
+  reader.Text("GYRE_STORE", config.store);
+  reader.Text("GYRE_JOB_ID", config.job_id);
+  reader.Text("GYRE_SECRET_FILE", config.secret_file);
+  reader.Integer("GYRE_SECRET_FD", config.secret_fd);
+  reader.Text("GYRE_HOST_ID", config.host_id);
+  reader.Seconds("GYRE_START_TIMEOUT", config.start_timeout);
+  reader.Seconds("GYRE_TIMEOUT", config.operation_timeout);
+  reader.Milliseconds("GYRE_HEARTBEAT_INTERVAL_MS", config.heartbeat_interval);
+  reader.Milliseconds("GYRE_HEARTBEAT_TIMEOUT_MS", config.heartbeat_timeout);
+  reader.Bytes("GYRE_ARENA_BYTES", config.arena_bytes);
+  reader.Boolean("GYRE_SPIN", config.spin);
+  reader.Level("GYRE_LOG_LEVEL", config.log_level);
+  RETURN_IF_ERROR(reader.status());
+
+  Override(config.rank, options.rank);
+  Override(config.size, options.size);
+  Override(config.store, options.store);
+  Override(config.job_id, options.job_id);
+  Override(config.secret, options.secret);
+  Override(config.secret_file, options.secret_file);
+  Override(config.host_id, options.host_id);
+  Override(config.start_timeout, options.start_timeout);
+  Override(config.operation_timeout, options.operation_timeout);
+  Override(config.heartbeat_interval, options.heartbeat_interval);
+  Override(config.heartbeat_timeout, options.heartbeat_timeout);
+  Override(config.arena_bytes, options.arena_bytes);
+  Override(config.spin, options.spin);
+  Override(config.log_level, options.log_level);
+  RETURN_IF_ERROR(Check(config));
+  return config;
+}
+
+}  // namespace gyre

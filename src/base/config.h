@@ -1,0 +1,37 @@
+// Config: the one place that reads GYRE_* variables. What RuntimeOptions sets wins over them.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/environment.h"
+#include "gyre/options.h"
+
+namespace gyre {
+
+// Immutable once loaded. The meaning of each field is at RuntimeOptions (gyre/options.h).
+struct Config {
+  std::optional<int> rank;
+  std::optional<int> size;
+  std::optional<std::string> store;
+  std::optional<std::string> job_id;
+  std::optional<std::string> secret;
+  std::optional<std::string> secret_file;
+  std::optional<int> secret_fd;  // GYRE_SECRET_FD: a descriptor that gyrerun's ranks inherit
+  std::optional<std::string> host_id;
+  std::chrono::milliseconds start_timeout{60'000};
+  std::chrono::milliseconds operation_timeout{300'000};
+  std::chrono::milliseconds heartbeat_interval{100};
+  std::chrono::milliseconds heartbeat_timeout{1'000};
+  int64_t arena_bytes = 0;  // 0: this machine's memory
+  std::optional<bool> spin;
+  LogLevel log_level = LogLevel::kWarning;
+};
+
+// kInvalidArgument names the variable or option, its value, and what is accepted.
+absl::StatusOr<Config> LoadConfig(const RuntimeOptions& options, const Environment& environment);
+
+}  // namespace gyre
