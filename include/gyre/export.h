@@ -1,4 +1,4 @@
 // GYRE_EXPORT marks what libgyre shows; everything else is compiled with hidden visibility.
 #pragma once
 
-#define GYRE_EXPORT __attribute__((visibility("default")))
+#define GYRE_EXPORT [[gnu::visibility("default")]]

@@ -1,0 +1,2 @@
+# Install rules and the exported package.
+include_guard(GLOBAL)
