@@ -13,11 +13,8 @@ function(gyre_add_layer name)
     "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>"
     "$<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>")
   target_compile_definitions(gyre_${name} PRIVATE GYRE_BUILDING_LIBRARY)
-  target_link_libraries(gyre_${name} PUBLIC ${arg_LINK} PRIVATE gyre_warnings)
-  foreach(dependency IN LISTS arg_DEPENDS)
-    target_include_directories(gyre_${name} PUBLIC $<TARGET_PROPERTY:gyre_${dependency},INTERFACE_INCLUDE_DIRECTORIES>)
-    target_link_libraries(gyre_${name} PUBLIC $<TARGET_PROPERTY:gyre_${dependency},INTERFACE_LINK_LIBRARIES>)
-  endforeach()
+  list(TRANSFORM arg_DEPENDS PREPEND gyre_)
+  target_link_libraries(gyre_${name} PUBLIC ${arg_LINK} ${arg_DEPENDS} PRIVATE gyre_warnings)
 endfunction()
 
 # gyre_add_program(NAME SOURCES... LINK libraries...): a binary in build/<preset>/bin that users run.
