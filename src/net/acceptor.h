@@ -38,7 +38,7 @@ struct AcceptorCounts {
 };
 
 // Works on an event loop of the caller's and hands each authenticated peer to `on_peer`, on the loop's thread. The
-// loop must outlive it. Memory before authentication: well under 1 KiB a pending connection.
+// loop must outlive it. Memory before authentication: under 1 KiB a pending connection, and a copy of the secret.
 class AuthenticatingListener {
  public:
   using OnPeer = std::function<void(AcceptedPeer)>;
