@@ -75,18 +75,23 @@ absl::Status SendAll(int fd, Bytes bytes, TimePoint deadline) {
   return absl::OkStatus();
 }
 
-absl::Status ReceiveExactly(int fd, MutableBytes bytes, TimePoint deadline) {
-  while (!bytes.empty()) {
+absl::StatusOr<size_t> ReceiveSome(int fd, MutableBytes bytes, TimePoint deadline) {
+  for (;;) {
     const ssize_t received = recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
-    if (received > 0) {
-      bytes = bytes.subspan(static_cast<size_t>(received));
-    } else if (received == 0) {
-      return absl::UnavailableError("receive: the other side closed the connection");
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+    if (received > 0) return static_cast<size_t>(received);
+    if (received == 0) return absl::UnavailableError("receive: the other side closed the connection");
+    if (errno == EAGAIN || errno == EWOULDBLOCK) {
       RETURN_IF_ERROR(WaitFor(fd, POLLIN, deadline, "receive"));
     } else if (errno != EINTR) {
       return TransferError("receive", errno);
     }
+  }
+}
+
+absl::Status ReceiveExactly(int fd, MutableBytes bytes, TimePoint deadline) {
+  while (!bytes.empty()) {
+    ASSIGN_OR_RETURN(const size_t received, ReceiveSome(fd, bytes, deadline));
+    bytes = bytes.subspan(received);
   }
   return absl::OkStatus();
 }

@@ -54,6 +54,9 @@ absl::StatusOr<uid_t> PeerUid(int fd);
 
 absl::Status SendAll(int fd, Bytes bytes, TimePoint deadline);
 
+// Receives at least one byte and at most bytes.size(); returns how many. REQUIRES: `bytes` is not empty.
+absl::StatusOr<size_t> ReceiveSome(int fd, MutableBytes bytes, TimePoint deadline);
+
 // Fills `bytes`. The end of the stream before that is kUnavailable.
 absl::Status ReceiveExactly(int fd, MutableBytes bytes, TimePoint deadline);
 
