@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # What the scripts share: sourced, never run. Leaves the caller in the repository's root.
 set -euo pipefail
 
@@ -12,7 +13,7 @@ say() { printf '\n== %s\n' "$*"; }
 note() { printf '   %s\n' "$*"; }
 die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
 
-# usage TEXT: for --help, and for a wrong call (exit code 64).
+# wrong_usage TEXT: ends a wrong call with exit code 64.
 wrong_usage() { printf '%s: %s\n%s: see scripts/%s --help\n' "$(basename "$0")" "$1" "$(basename "$0")" "$(basename "$0")" >&2; exit 64; }
 
 # help: prints the caller's opening comment.
