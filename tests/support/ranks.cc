@@ -47,6 +47,15 @@ class CallCounter : public testing::EmptyTestEventListener {
   std::exit(testing::Test::IsSkipped() ? kSkippedExitCode : 0);
 }
 
+// What a child gave as its reason, from GoogleTest's "file:line: Skipped\n<reason>\n".
+std::string SkipReason(const std::string& output) {
+  constexpr std::string_view kMark = ": Skipped\n";
+  const size_t mark = output.find(kMark);
+  if (mark == std::string::npos) return "no reason given";
+  const size_t begin = mark + kMark.size();
+  return output.substr(begin, output.find('\n', begin) - begin);
+}
+
 std::vector<std::string> ThisTestAgain() {
   const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
   return {"/proc/self/exe", absl::StrCat("--gtest_filter=", test->test_suite_name(), ".", test->name()),
@@ -127,9 +136,7 @@ std::string ProcessGroup::Describe(int rank) const {
 void ProcessGroup::ExpectSuccess(int rank) {
   Program& program = *programs_[rank];
   program.WaitFor(std::chrono::ceil<std::chrono::milliseconds>(state_->deadline - Clock::now()));
-  if (program.exit_code() == kSkippedExitCode) {
-    GTEST_SKIP() << Describe(rank);
-  }
+  if (program.exit_code() == kSkippedExitCode) GTEST_SKIP() << "rank " << rank << ": " << SkipReason(program.out());
   EXPECT_EQ(program.exit_code(), 0) << Describe(rank);
 }
 

@@ -72,6 +72,18 @@ TEST(ProcessGroup, TellsAFailureADeathAndASkipApart) {
   EXPECT_NONFATAL_FAILURE(group.ExpectSuccess(1), "rank 1 fails here");
 }
 
+TEST(ProcessGroup, ASkipInARankCarriesItsReason) {
+  ProcessGroup group(1, [](int) { GTEST_SKIP() << "not on a Tuesday"; });
+  testing::TestPartResultArray results;
+  {
+    testing::ScopedFakeTestPartResultReporter reporter(&results);
+    group.ExpectSuccess(0);
+  }
+  ASSERT_EQ(results.size(), 1);
+  EXPECT_TRUE(results.GetTestPartResult(0).skipped());
+  EXPECT_THAT(results.GetTestPartResult(0).message(), testing::HasSubstr("rank 0: not on a Tuesday"));
+}
+
 TEST(ProcessGroup, AChildThatNeverReachesItsBodyIsAFailure) {
   if (InChild()) return;
   ProcessGroup group(1, [](int) {});
