@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""Adds up what CTest ran, in cases of GoogleTest rather than in binaries, so that a skipped case is seen.
+
+Usage: count_tests.py FOLDER...   each with ctest.xml (ctest --output-junit) and GoogleTest's <binary>.xml files.
+Prints every failed and every skipped case, then the totals. Exit code 1 if anything failed or nothing ran.
+"""
+import pathlib
+import sys
+import xml.etree.ElementTree as ElementTree
+
+
+def message(element):
+    """The text of a failure or skip in one line, without the file and line it starts with."""
+    lines = [line.strip() for line in (element.get("message") or "").splitlines() if line.strip()]
+    return " ".join(lines[1:] or lines) or "no reason given"
+
+
+def gtest_cases(report):
+    """Yields (name, verdict, reason) of each case in a GoogleTest report."""
+    for case in ElementTree.parse(report).getroot().iter("testcase"):
+        name = f'{case.get("classname")}.{case.get("name")}'
+        if (failure := case.find("failure")) is not None:
+            yield name, "failed", message(failure)
+        elif (skip := case.find("skipped")) is not None:
+            yield name, "skipped", message(skip)
+        elif case.get("status") == "run":
+            yield name, "passed", ""
+        elif case.get("result") == "suppressed":
+            yield name, "skipped", "disabled in its source"
+
+
+def ctest_cases(folder):
+    """Yields (name, verdict, reason) of each case of one run of CTest."""
+    for entry in ElementTree.parse(folder / "ctest.xml").getroot().iter("testcase"):
+        name, status = entry.get("name"), entry.get("status")
+        report = folder / f"{name}.xml"
+        cases = list(gtest_cases(report)) if report.exists() else []
+        for case, verdict, reason in cases:
+            yield f"{name}: {case}", verdict, reason
+        if status in ("fail", "notrun") and not any(verdict == "failed" for _, verdict, _ in cases):
+            yield name, "failed", "it crashed, timed out, could not start, or a sanitizer spoke at its end"
+        elif status == "disabled":
+            yield name, "skipped", "disabled in CTest"
+        elif not cases:
+            yield name, "passed", ""
+
+
+def main():
+    totals = {"passed": 0, "failed": 0, "skipped": 0}
+    for folder in map(pathlib.Path, sys.argv[1:]):
+        for name, verdict, reason in ctest_cases(folder):
+            totals[verdict] += 1
+            if verdict != "passed":
+                print(f"{verdict}: {folder.parent.name}: {name}: {reason}")
+    print(", ".join(f"{count} {verdict}" for verdict, count in totals.items()))
+    sys.exit(1 if totals["failed"] or not totals["passed"] else 0)
+
+
+main()

@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Runs clang-tidy on the sources of src/, bench/ and examples/, several at a time, each once per content: a source is
+looked at again only when it, a header of the project, or .clang-tidy has changed.
+
+Usage: tidy.py CLANG_TIDY BUILD_DIR JOBS SECONDS    (at most SECONDS for each source)
+"""
+import concurrent.futures
+import hashlib
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+HOMES = ("src", "bench", "examples")
+
+
+def digest(*parts):
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()
+
+
+def headers_digest(root):
+    headers = sorted(p for home in ("include", *HOMES) for p in (root / home).rglob("*.h"))
+    return digest((root / ".clang-tidy").read_bytes(), *(p.read_bytes() for p in headers)).encode()
+
+
+def main():
+    tidy, build, jobs, limit = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+    root = pathlib.Path.cwd()
+    clean = build / "tidy"
+    clean.mkdir(exist_ok=True)
+    common = headers_digest(root)
+    sources = {}
+    for command in json.loads((build / "compile_commands.json").read_text()):
+        path = pathlib.Path(command["file"])
+        if path.is_relative_to(root) and path.relative_to(root).parts[0] in HOMES:
+            sources[path] = clean / digest(common, path.read_bytes(), command["command"].encode())
+    pending = [(path, stamp) for path, stamp in sorted(sources.items()) if not stamp.exists()]
+
+    def look(path, stamp):
+        try:
+            run = subprocess.run(
+                [tidy, "--quiet", "-p", str(build), str(path)], capture_output=True, text=True, timeout=limit)
+        except subprocess.TimeoutExpired:
+            return False, f"{path.relative_to(root)}: clang-tidy took more than {limit:.0f} s\n"
+        if run.returncode == 0 and not run.stdout.strip():
+            stamp.touch()
+            return True, ""
+        return False, run.stdout or run.stderr
+
+    good, seen = True, set()
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        for fine, text in pool.map(lambda item: look(*item), pending):
+            good &= fine
+            # A header's finding is told by every source that includes it; once is enough.
+            for finding in re.split(r"(?m)^(?=/.*: (?:warning|error): )", text.replace(f"{root}/", "/")):
+                if finding.strip() and finding not in seen:
+                    seen.add(finding)
+                    print(finding, end="")
+    print(f"{len(pending)} of {len(sources)} sources looked at, the others are as they were when they were clean")
+    sys.exit(0 if good else 1)
+
+
+main()
