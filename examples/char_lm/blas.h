@@ -5,7 +5,8 @@ namespace char_lm {
 
 enum class Transpose { kNo, kYes };
 
-// C = A * B + beta * C, where C is rows x columns, A (after its transposition) rows x inner, B likewise inner x columns.
+// C = A * B + beta * C, where C is rows x columns, A (after its transposition) rows x inner, B likewise inner x
+// columns.
 void MatrixProduct(Transpose transpose_a, Transpose transpose_b, int rows, int columns, int inner, const float* a,
                    const float* b, float beta, float* c);
 void MatrixProduct(Transpose transpose_a, Transpose transpose_b, int rows, int columns, int inner, const double* a,

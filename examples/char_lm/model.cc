@@ -71,17 +71,21 @@ template <typename T>
 void Model<T>::Initialise(uint64_t seed, std::span<T> weights) const {
   const Parts<T> parts = Split(weights.data());
   const T* end = weights.data() + weights.size();
-  const double table_scale = std::sqrt(3.0 / shape_.context), scale2 = std::sqrt(6.0 / shape_.hidden);
-  const double scale3 = std::sqrt(3.0 / shape_.hidden);
+  const double scale2 = std::sqrt(6.0 / shape_.hidden), scale3 = 0.1 * std::sqrt(3.0 / shape_.hidden);
+  const int64_t table = static_cast<int64_t>(shape_.alphabet) * shape_.hidden;
   uint64_t index = 0;
   const auto fill = [&](T* first, const T* last, double scale) {
     for (; first != last; ++first) *first = static_cast<T>(scale * (2.0 * RandomUnit(seed, 0, index++) - 1.0));
   };
-  fill(parts.tables, parts.bias1, table_scale);
+  // The further back a character, the smaller its say at first: it takes the data to make it matter. (Equal scales
+  // learn the same training text but do 0.1 bits worse on held-out text after 1000 steps.)
+  for (int k = 0; k < shape_.context; ++k) {
+    fill(parts.tables + k * table, parts.tables + (k + 1) * table, 0.5 / (shape_.context - k));
+  }
   fill(parts.bias1, parts.matrix2, 0);
   fill(parts.matrix2, parts.bias2, scale2);
   fill(parts.bias2, parts.matrix3, 0);
-  fill(parts.matrix3, parts.bias3, 0.1 * scale3);
+  fill(parts.matrix3, parts.bias3, scale3);
   fill(parts.bias3, end, 0);
 }
 
@@ -114,7 +118,8 @@ double Model<T>::Forward(const Parts<const T>& weights, const uint8_t* symbols, 
     T* row = &hidden1_[static_cast<size_t>(s) * h];
     std::copy_n(weights.bias1, h, row);
     const uint8_t* window = symbols + static_cast<size_t>(s) * (context + 1);
-    for (int k = 0; k < context; ++k) Accumulate(h, weights.tables + (static_cast<int64_t>(k) * a + window[k]) * h, row);
+    for (int k = 0; k < context; ++k)
+      Accumulate(h, weights.tables + (static_cast<int64_t>(k) * a + window[k]) * h, row);
     for (int i = 0; i < h; ++i) row[i] = std::max(row[i], T(0));
   }
   MatrixProduct(Transpose::kNo, Transpose::kNo, count, h, h, hidden1_.data(), weights.matrix2, 0, hidden2_.data());
@@ -155,7 +160,8 @@ void Model<T>::Backward(const Parts<const T>& weights, const uint8_t* symbols, i
   for (int s = 0; s < count; ++s) {
     const T* row = &sum_[static_cast<size_t>(s) * h];
     const uint8_t* window = symbols + static_cast<size_t>(s) * (context + 1);
-    for (int k = 0; k < context; ++k) Accumulate(h, row, gradient.tables + (static_cast<int64_t>(k) * a + window[k]) * h);
+    for (int k = 0; k < context; ++k)
+      Accumulate(h, row, gradient.tables + (static_cast<int64_t>(k) * a + window[k]) * h);
   }
 }
 
