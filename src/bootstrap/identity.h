@@ -1,0 +1,41 @@
+// Which rank this process is, judged from the configuration and the launcher's variables. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "base/config.h"
+#include "base/environment.h"
+
+namespace gyre {
+
+// How the ranks meet.
+enum class Meeting {
+  kAlone,          // one rank: nobody to meet
+  kLauncherStore,  // the launcher serves the store at `store`
+  kRankZeroStore,  // rank 0 serves it at `store`
+  kLocalFile,      // rank 0 serves it at a loopback port that it writes into a file in the user's directory
+  kPmix,           // likewise, and publishes port and secret through PMIx
+  kPmi,            // likewise, through PMI-1 (MPICH's Hydra)
+};
+
+struct Identity {
+  int rank = 0;
+  int size = 1;
+  std::string launcher = "none";  // "gyrerun", "explicit", "openmpi", "mpich", "torchrun", "horovodrun", "slurm"
+  std::string job_id;             // tells this job from others of the user
+  Meeting meeting = Meeting::kAlone;
+  std::string store;              // "host:port" for kLauncherStore and kRankZeroStore
+};
+
+// In this order: rank and size of `config` (gyrerun gives them, or the program itself); Open MPI and other PMIx
+// launchers; MPICH's Hydra; torchrun's variables; horovodrun --gloo; a Slurm step. None: alone. Where the
+// configuration has a store, ranks meet there whatever the launcher.
+//   kFailedPrecondition  half an environment: names the variable that is missing
+//   kInvalidArgument     a variable that is not a number, a rank that is not below the size
+//   kUnimplemented       ranks on several hosts without a store they could share
+absl::StatusOr<Identity> FindIdentity(const Config& config, const Environment& environment);
+
+}  // namespace gyre

@@ -1,0 +1,240 @@
+#include "bootstrap/membership.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status.h"
+#include "bootstrap/local_rendezvous.h"
+#include "bootstrap/pmi.h"
+#include "bootstrap/secret.h"
+#include "net/endpoint.h"
+
+namespace gyre {
+
+namespace {
+
+constexpr uint64_t kFirstEpoch = 0;
+constexpr auto kRetryPause = std::chrono::milliseconds(20);
+// A port left behind by a dead job may now be a program's that says nothing.
+constexpr auto kStaleAttempt = std::chrono::seconds(2);
+
+// What the ways to meet end in.
+struct Met {
+  std::string secret;
+  std::unique_ptr<StoreServer> server;
+  std::unique_ptr<StoreClient> client;
+};
+
+class Joiner {
+ public:
+  Joiner(const Config& config, const Environment& environment, const Identity& identity, TimePoint deadline)
+      : config_(config), environment_(environment), identity_(identity), deadline_(deadline) {}
+
+  absl::StatusOr<Met> Join() {
+    switch (identity_.meeting) {
+      case Meeting::kAlone: return Alone();
+      case Meeting::kLauncherStore: return AtLaunchersStore();
+      case Meeting::kRankZeroStore: return AtGivenStore();
+      case Meeting::kLocalFile: return ByLocalFile();
+      case Meeting::kPmix:
+      case Meeting::kPmi: return ThroughLauncher();
+    }
+    return absl::InternalError("no such meeting");
+  }
+
+ private:
+  bool first() const { return identity_.rank == 0; }
+
+  // The secret that was given, by the nearest way; empty if none was.
+  absl::StatusOr<std::string> GivenSecret() const {
+    if (config_.secret) return *config_.secret;
+    if (config_.secret_fd) return ReadSecretFd(*config_.secret_fd);
+    if (config_.secret_file) return ReadSecretFile(*config_.secret_file);
+    return std::string();
+  }
+
+  // Without a given secret, ranks at a loopback address share the user's own.
+  absl::StatusOr<std::string> SecretFor(const Endpoint& store) const {
+    ASSIGN_OR_RETURN(std::string secret, GivenSecret());
+    if (!secret.empty()) return secret;
+    if (IsLoopback(store)) return UserSecret(environment_);
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the ranks meet at ", ToString(store),
+        ", which is not a loopback address, and no secret was given: put 32 random bytes into a file of mode 0600 on "
+        "every host and set GYRE_SECRET_FILE to it"));
+  }
+
+  absl::StatusOr<std::unique_ptr<StoreServer>> Serve(const Endpoint& at, const std::string& secret) const {
+    return StoreServer::Start(at, {secret, identity_.job_id, kFirstEpoch, identity_.size});
+  }
+
+  // Connects and waits until all ranks have.
+  absl::StatusOr<std::unique_ptr<StoreClient>> Meet(const Endpoint& store, const std::string& secret,
+                                                    TimePoint connect_deadline) const {
+    const HandshakeIdentity self{identity_.job_id, kFirstEpoch, identity_.rank, Role::kRank};
+    ASSIGN_OR_RETURN(auto client, StoreClient::Connect(store, self, identity_.size, secret, connect_deadline));
+    RETURN_IF_ERROR(client->Gather("join", "", deadline_).status());
+    return client;
+  }
+
+  absl::StatusOr<Met> Alone() const {
+    Met met;
+    ASSIGN_OR_RETURN(met.secret, GivenSecret());
+    if (met.secret.empty()) {
+      ASSIGN_OR_RETURN(met.secret, MakeSecret());
+    }
+    return met;
+  }
+
+  absl::StatusOr<Met> AtLaunchersStore() const {
+    Met met;
+    ASSIGN_OR_RETURN(const Endpoint store, ParseEndpoint(identity_.store));
+    ASSIGN_OR_RETURN(met.secret, SecretFor(store));
+    ASSIGN_OR_RETURN(met.client, Meet(store, met.secret, deadline_));
+    return met;
+  }
+
+  absl::StatusOr<Met> AtGivenStore() const {
+    Met met;
+    ASSIGN_OR_RETURN(const Endpoint store, ParseEndpoint(identity_.store));
+    ASSIGN_OR_RETURN(met.secret, SecretFor(store));
+    bool taken = false;
+    if (first()) {
+      auto server = Serve(store, met.secret);
+      // Somebody serves there already: an earlier Runtime of this process, or a launcher. The handshake will show
+      // whether it is of this job.
+      taken = absl::IsAlreadyExists(server.status());
+      if (server.ok()) met.server = *std::move(server);
+      if (!server.ok() && !taken) return server.status();
+    }
+    auto client = MeetAgain([&] { return Meet(store, met.secret, deadline_); });
+    if (!client.ok() && taken) {
+      return Annotate(client.status(), "rank 0 found the store's port taken and could not use what is there");
+    }
+    RETURN_IF_ERROR(client.status());
+    met.client = *std::move(client);
+    return met;
+  }
+
+  absl::StatusOr<Met> ByLocalFile() const {
+    Met met;
+    ASSIGN_OR_RETURN(const std::string directory, UserDirectory(environment_));
+    ASSIGN_OR_RETURN(met.secret, SecretFor(Endpoint{"127.0.0.1", 0}));
+    const LocalRendezvous rendezvous(directory, identity_.job_id);
+    if (first()) {
+      ASSIGN_OR_RETURN(met.server, Serve(Endpoint{"127.0.0.1", 0}, met.secret));
+      RETURN_IF_ERROR(rendezvous.Publish(met.server->endpoint()));
+      auto client = Meet(met.server->endpoint(), met.secret, deadline_);
+      rendezvous.Remove(met.server->endpoint());
+      RETURN_IF_ERROR(client.status());
+      met.client = *std::move(client);
+      return met;
+    }
+    const auto attempt = [&]() -> absl::StatusOr<std::unique_ptr<StoreClient>> {
+      ASSIGN_OR_RETURN(const Endpoint store, rendezvous.Read());
+      return MeetAtPerhapsStale(store, met.secret);
+    };
+    ASSIGN_OR_RETURN(met.client, MeetAgain(attempt));
+    return met;
+  }
+
+  // Failing to connect or to prove oneself may only mean that the file is a dead job's: read it again.
+  absl::StatusOr<std::unique_ptr<StoreClient>> MeetAtPerhapsStale(const Endpoint& store,
+                                                                  const std::string& secret) const {
+    const TimePoint attempt = std::min(deadline_, std::chrono::steady_clock::now() + kStaleAttempt);
+    const HandshakeIdentity self{identity_.job_id, kFirstEpoch, identity_.rank, Role::kRank};
+    auto client = StoreClient::Connect(store, self, identity_.size, secret, attempt);
+    if (!client.ok() && !absl::IsFailedPrecondition(client.status())) {
+      return absl::UnavailableError(client.status().message());
+    }
+    RETURN_IF_ERROR(client.status());
+    RETURN_IF_ERROR((*client)->Gather("join", "", deadline_).status());
+    return client;
+  }
+
+  // Rank 0's store may be one that is just closing, of an earlier Runtime of the same job: then the next one is about
+  // to open. Rank 0 itself has no reason to try again.
+  template <typename Attempt>
+  absl::StatusOr<std::unique_ptr<StoreClient>> MeetAgain(Attempt attempt) const {
+    for (;;) {
+      absl::StatusOr<std::unique_ptr<StoreClient>> client = attempt();
+      const bool again = absl::IsUnavailable(client.status()) || absl::IsCancelled(client.status());
+      if (client.ok() || !again || first()) return client;
+      if (std::chrono::steady_clock::now() + kRetryPause >= deadline_) {
+        return absl::DeadlineExceededError(absl::StrCat("rank 0's store was not reached in time: ",
+                                                        client.status().message()));
+      }
+      std::this_thread::sleep_for(kRetryPause);
+    }
+  }
+
+  // Rank 0's endpoint and secret travel through the launcher's own key-value space.
+  absl::StatusOr<Met> ThroughLauncher() const {
+    Met met;
+    ASSIGN_OR_RETURN(met.secret, GivenSecret());
+    std::string card;
+    if (first()) {
+      const bool given = !met.secret.empty();  // then the others were given it too
+      if (!given) {
+        ASSIGN_OR_RETURN(met.secret, MakeSecret());
+      }
+      ASSIGN_OR_RETURN(met.server, Serve(Endpoint{"127.0.0.1", 0}, met.secret));
+      card = absl::StrCat(ToString(met.server->endpoint()), "/", given ? "" : absl::BytesToHexString(met.secret));
+    }
+    ASSIGN_OR_RETURN(card, Broadcast(card));
+    const std::pair<std::string, std::string> parts = absl::StrSplit(card, absl::MaxSplits('/', 1));
+    ASSIGN_OR_RETURN(const Endpoint store, ParseEndpoint(parts.first));
+    if (met.secret.empty()) met.secret = absl::HexStringToBytes(parts.second);
+    ASSIGN_OR_RETURN(met.client, Meet(store, met.secret, deadline_));
+    return met;
+  }
+
+  absl::StatusOr<std::string> Broadcast(const std::string& card) const {
+    if (identity_.meeting == Meeting::kPmix) return PmixBroadcast(identity_.rank, card, deadline_);
+    int fd = -1;
+    const auto text = environment_("PMI_FD");
+    if (!text || !absl::SimpleAtoi(*text, &fd) || fd < 0) {
+      return absl::InvalidArgumentError(absl::StrCat("PMI_FD=", text.value_or(""), " is no descriptor"));
+    }
+    return PmiBroadcast(fd, identity_.rank, card, deadline_);
+  }
+
+  const Config& config_;
+  const Environment& environment_;
+  const Identity& identity_;
+  const TimePoint deadline_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Membership>> Membership::Join(const Config& config, const Environment& environment,
+                                                             TimePoint deadline) {
+  ASSIGN_OR_RETURN(Identity identity, FindIdentity(config, environment));
+  auto met = Joiner(config, environment, identity, deadline).Join();
+  if (!met.ok()) {
+    return Annotate(met.status(), absl::StrCat("rank ", identity.rank, " of ", identity.size, " could not join"));
+  }
+  auto membership = std::unique_ptr<Membership>(new Membership(std::move(identity), std::move(met->secret)));
+  membership->server_ = std::move(met->server);
+  membership->client_ = std::move(met->client);
+  return membership;
+}
+
+Membership::Membership(Identity identity, std::string secret)
+    : identity_(std::move(identity)), secret_(std::move(secret)) {}
+
+// The client first: others learn that this rank has left, then that the store has gone.
+Membership::~Membership() { client_.reset(); }
+
+absl::StatusOr<std::vector<std::string>> Membership::Gather(std::string_view name, std::string value,
+                                                            TimePoint deadline) {
+  if (client_ == nullptr) return std::vector<std::string>{std::move(value)};
+  return client_->Gather(name, value, deadline);
+}
+
+}  // namespace gyre

@@ -1,0 +1,102 @@
+#include "launch/guard.h"
+
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/status.h"
+#include "launch/descendants.h"
+#include "launch/exit_code.h"
+#include "launch/output_sink.h"
+#include "launch/pidfd.h"
+#include "launch/signals.h"
+#include "launch/supervisor.h"
+
+namespace gyre::launch {
+
+namespace {
+
+// Beyond --grace: how long a supervisor that was asked to end may take before it is taken for stuck.
+constexpr Duration kStuck = std::chrono::seconds(20);
+constexpr Duration kLeftBehind = std::chrono::seconds(5);
+
+TimePoint Now() {
+  return std::chrono::steady_clock::now();
+}
+
+void Say(const std::string& line) {
+  OutputSink err(2);
+  err.queue() = absl::StrCat("gyrerun: ", line, "\n");
+  err.Flush();
+}
+
+struct Child {
+  pid_t pid;
+  UniqueFd pidfd;
+};
+
+absl::StatusOr<Child> StartSupervisor(const Options& options, const std::string& path) {
+  const UniqueFd own = OpenPidfd(getpid());
+  if (!own) return ErrnoStatus("pidfd_open");
+  const pid_t pid = fork();
+  if (pid < 0) return ErrnoStatus("fork");
+  // In a group of its own: what a terminal sends to gyrerun's group comes to the guard alone, who passes it on once.
+  setpgid(pid, 0);
+  if (pid == 0) std::exit(Supervise({options, path, own.get()}));
+  Child child{pid, OpenPidfd(pid)};
+  if (child.pidfd) return child;
+  const absl::Status status = ErrnoStatus("pidfd_open");
+  kill(pid, SIGKILL);
+  waitpid(pid, nullptr, 0);
+  return status;
+}
+
+// Passes signals on until the supervisor has ended, and returns how it did.
+siginfo_t WaitForSupervisor(const Child& child, int signals, Duration patience) {
+  std::optional<TimePoint> stuck;
+  siginfo_t info{};
+  for (;;) {
+    pollfd ready[] = {{child.pidfd.get(), POLLIN, 0}, {signals, POLLIN, 0}};
+    poll(ready, 2, stuck ? PollMilliseconds(Now(), *stuck) : -1);
+    for (const int signal : ReadSignals(signals)) {
+      if (signal == SIGCHLD) continue;
+      kill(child.pid, signal);
+      if (signal != SIGUSR1 && signal != SIGUSR2 && !stuck) stuck = Now() + patience;
+    }
+    if (stuck && Now() > *stuck) kill(child.pid, SIGKILL);
+    if (waitid(P_PID, static_cast<id_t>(child.pid), &info, WEXITED | WNOHANG) == 0 && info.si_pid != 0) return info;
+  }
+}
+
+absl::StatusOr<int> Run(const Options& options, const std::string& path) {
+  if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return ErrnoStatus("prctl(PR_SET_CHILD_SUBREAPER)");
+  ASSIGN_OR_RETURN(const UniqueFd signals, TakeSignals());
+  ASSIGN_OR_RETURN(const Child child, StartSupervisor(options, path));
+  const siginfo_t end = WaitForSupervisor(child, signals.get(), options.grace + kStuck);
+  const bool all_ended = KillDescendants(Now() + kLeftBehind);
+  if (!all_ended) Say("some processes hang in the kernel and could not be ended");
+  if (end.si_code == CLD_EXITED) return end.si_status;
+  Say(absl::StrCat("the supervisor (pid ", child.pid, ") was killed by signal ", end.si_status, " (",
+                   SignalDescription(end.si_status), "); the job has been ended"));
+  return kExitSignalBase + end.si_status;
+}
+
+}  // namespace
+
+int RunGuarded(const Options& options, const std::string& path) {
+  const absl::StatusOr<int> code = Run(options, path);
+  if (code.ok()) return *code;
+  Say(absl::StrCat(code.status().message(), "; the job was not started; try: again later"));
+  return kExitNotStarted;
+}
+
+}  // namespace gyre::launch

@@ -1,0 +1,71 @@
+// gyrerun: starts a program as N ranks of one job on this host. `gyrerun --help` is its manual.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "launch/exit_code.h"
+#include "launch/guard.h"
+#include "launch/options.h"
+#include "launch/program.h"
+#include "launch/report.h"
+
+namespace gyre::launch {
+
+namespace {
+
+int Fail(absl::string_view message, int code) {
+  std::fputs(absl::StrCat("gyrerun: ", message, "\n").c_str(), stderr);
+  return code;
+}
+
+int Print(const std::string& text) {
+  const bool written = std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
+  return written ? 0 : kExitOutput;
+}
+
+// Descriptors 0 to 2 that were closed would be taken by whatever is opened next.
+void FillStandardDescriptors() {
+  while (true) {
+    const int fd = open("/dev/null", O_RDWR);
+    if (fd > 2) close(fd);
+    if (fd > 2 || fd < 0) return;
+  }
+}
+
+absl::Status MakeOutputDir(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (!error && access(path.c_str(), W_OK | X_OK) != 0) error.assign(errno, std::generic_category());
+  if (!error) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      absl::StrCat("--output-dir ", path, ": ", error.message(), "; try: a folder that you may write to"));
+}
+
+int Main(const std::vector<std::string>& arguments) {
+  FillStandardDescriptors();
+  const absl::StatusOr<Options> options = ParseOptions(arguments);
+  if (!options.ok()) return Fail(options.status().message(), kExitUsage);
+  if (options->answer) return Print(*options->answer);
+  const char* path = std::getenv("PATH");
+  const absl::StatusOr<std::string> program =
+      FindProgram(options->command[0], path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin");
+  if (!program.ok()) return Fail(program.status().message(), ExitCodeOf(program.status()));
+  if (options->dry_run) return Print(DryRunReport(*options, *program));
+  if (!options->output_dir.empty()) {
+    const absl::Status made = MakeOutputDir(options->output_dir);
+    if (!made.ok()) return Fail(made.message(), kExitOutput);
+  }
+  return RunGuarded(*options, *program);
+}
+
+}  // namespace
+
+}  // namespace gyre::launch
+
+int main(int argc, char** argv) {
+  return gyre::launch::Main({argv + 1, argv + argc});
+}

@@ -1,0 +1,34 @@
+// gyrerun's command line.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace gyre::launch {
+
+inline constexpr int kMaxRanks = 4096;  // on one host
+
+struct Options {
+  int ranks = 0;
+  std::vector<std::string> exports;  // -x, as given: VAR or VAR=VALUE
+  bool tag_output = false;
+  bool timestamp_output = false;
+  std::string output_dir;  // empty: no files
+  std::optional<std::chrono::milliseconds> timeout;
+  std::chrono::milliseconds settle{2'000};
+  std::chrono::milliseconds grace{5'000};
+  bool verbose = false;
+  bool dry_run = false;
+  std::vector<std::string> command;  // PROGRAM and its arguments
+
+  std::optional<std::string> answer;  // set by --help, --version, --check-build: print it and exit 0
+};
+
+// kInvalidArgument: one line that says what is wrong and ends with what to try next.
+absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments);
+
+}  // namespace gyre::launch

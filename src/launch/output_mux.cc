@@ -1,0 +1,161 @@
+#include "launch/output_mux.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace gyre::launch {
+
+namespace {
+
+constexpr size_t kReadBytes = size_t{64} << 10;
+constexpr size_t kFull = size_t{256} << 10;  // a sink with more than this waiting takes no more
+constexpr size_t kRoomy = size_t{64} << 10;  // and takes more again below this
+constexpr int kLastReads = 1024;             // 64 MiB: more than pipes hold, so only a live writer gets there
+
+bool SameFile(int a, int b) {
+  struct stat x {
+  }, y{};
+  return fstat(a, &x) == 0 && fstat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+}  // namespace
+
+OutputMux::OutputMux(Poller& poller, OutputOptions options, int out_fd, int err_fd)
+    : poller_(poller), options_(std::move(options)), buffer_(kReadBytes) {
+  sinks_.push_back(std::make_unique<Sink>(Sink{OutputSink(out_fd)}));
+  // Two queues into one file would tear each other's lines.
+  if (!SameFile(out_fd, err_fd)) sinks_.push_back(std::make_unique<Sink>(Sink{OutputSink(err_fd)}));
+}
+
+absl::Status OutputMux::Add(int rank, UniqueFd out, UniqueFd err) {
+  RETURN_IF_ERROR(AddStream(rank, std::move(out), "stdout", "out", 0));
+  return AddStream(rank, std::move(err), "stderr", "err", static_cast<uint32_t>(sinks_.size() - 1));
+}
+
+absl::Status OutputMux::AddStream(int rank, UniqueFd pipe, std::string_view name, std::string_view extension,
+                                  uint32_t sink) {
+  auto stream =
+      std::make_unique<Stream>(Stream{.pipe = std::move(pipe),
+                                      .file = {},
+                                      .path = {},
+                                      .lines = LineAssembler(),
+                                      .tagger = LineTagger(options_.tag ? RankTag(rank, name) : "", options_.timestamp),
+                                      .sink = sink});
+  if (!options_.dir.empty()) {
+    stream->path = absl::StrCat(options_.dir, "/rank.", rank, ".", ToAbsl(extension));
+    stream->file.Reset(open(stream->path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    if (!stream->file) return ErrnoStatus(stream->path);
+  }
+  streams_.push_back(std::move(stream));
+  ++open_streams_;
+  Watch(static_cast<uint32_t>(streams_.size() - 1), true);
+  return absl::OkStatus();
+}
+
+void OutputMux::OnReadable(uint32_t index) {
+  Stream& stream = *streams_[index];
+  if (stream.pipe && stream.polled) ReadOnce(stream);
+}
+
+bool OutputMux::ReadOnce(Stream& stream) {
+  const ssize_t count = read(stream.pipe.get(), buffer_.data(), buffer_.size());
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (count <= 0) {
+    Close(stream);
+    return false;
+  }
+  const std::string_view bytes(buffer_.data(), static_cast<size_t>(count));
+  WriteFile(stream, bytes);
+  stream.lines.Feed(bytes, [&](std::string_view block) { Write(stream, block); });
+  return true;
+}
+
+void OutputMux::Write(Stream& stream, std::string_view block) {
+  OutputSink& output = sinks_[stream.sink]->output;
+  if (output.error() == 0) stream.tagger.Append(block, options_.timestamp ? TimeText() : "", output.queue());
+}
+
+void OutputMux::WriteFile(Stream& stream, std::string_view bytes) {
+  while (stream.file && !bytes.empty()) {
+    const ssize_t count = write(stream.file.get(), bytes.data(), bytes.size());
+    if (count >= 0) {
+      bytes.remove_prefix(static_cast<size_t>(count));
+    } else if (errno != EINTR) {
+      Say(absl::StrCat(stream.path, ": ", std::strerror(errno), "; nothing more is written to this file"));
+      stream.file.Reset();
+    }
+  }
+}
+
+void OutputMux::Close(Stream& stream) {
+  stream.lines.Finish([&](std::string_view block) { Write(stream, block); });
+  if (stream.polled) poller_.Remove(stream.pipe.get());
+  stream.polled = false;
+  stream.pipe.Reset();
+  stream.file.Reset();
+  --open_streams_;
+}
+
+void OutputMux::CloseStreams() {
+  for (auto& stream : streams_) {
+    for (int i = 0; stream->pipe && i < kLastReads && ReadOnce(*stream); ++i) {
+    }
+    if (stream->pipe) Close(*stream);
+  }
+}
+
+void OutputMux::Say(std::string_view line) {
+  OutputSink& output = sinks_.back()->output;
+  if (output.error() == 0) absl::StrAppend(&output.queue(), "gyrerun: ", ToAbsl(line), "\n");
+}
+
+void OutputMux::Flush() {
+  for (uint32_t i = 0; i < sinks_.size(); ++i) {
+    Sink& sink = *sinks_[i];
+    sink.output.Flush();
+    const size_t waiting = sink.output.pending();
+    if (sink.polled != (waiting > 0)) {
+      sink.polled = !sink.polled;
+      if (!sink.polled) {
+        poller_.Remove(sink.output.poll_fd());
+      } else if (!poller_.AddWritable(sink.output.poll_fd(), {Source::kSink, i}).ok()) {
+        sink.polled = false;  // a kind of file that cannot be waited on never makes us wait either
+      }
+    }
+    sink.full = waiting > (sink.full ? kRoomy : kFull);
+  }
+  for (uint32_t i = 0; i < streams_.size(); ++i) Watch(i, !sinks_[streams_[i]->sink]->full);
+}
+
+void OutputMux::Watch(uint32_t index, bool watch) {
+  Stream& stream = *streams_[index];
+  if (!stream.pipe || stream.polled == watch) return;
+  if (watch) {
+    stream.polled = poller_.AddReadable(stream.pipe.get(), {Source::kStream, index}).ok();
+  } else {
+    poller_.Remove(stream.pipe.get());
+    stream.polled = false;
+  }
+}
+
+size_t OutputMux::pending() const {
+  size_t sum = 0;
+  for (const auto& sink : sinks_) sum += sink->output.pending();
+  return sum;
+}
+
+int OutputMux::error() const {
+  for (const auto& sink : sinks_) {
+    if (sink->output.error() != 0) return sink->output.error();
+  }
+  return 0;
+}
+
+}  // namespace gyre::launch

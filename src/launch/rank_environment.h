@@ -1,0 +1,29 @@
+// What the ranks find in their environment.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace gyre::launch {
+
+// What all ranks of a job have in common. The secret itself is never in here: only the descriptor that holds it.
+struct JobIdentity {
+  int size = 0;
+  std::string store;   // "127.0.0.1:port"
+  std::string job_id;  // random hexadecimal digits
+  std::string secret_fd;
+};
+
+// kInvalidArgument unless `entry` is VAR or VAR=VALUE and VAR is none of those that gyrerun sets itself.
+absl::Status CheckExport(const std::string& entry);
+
+// "VAR=VALUE" entries for execve(2): `inherited`, then `exports` (-x), then the identity of `rank`; the later wins.
+std::vector<std::string> RankEnvironment(const std::vector<std::string>& inherited,
+                                         const std::vector<std::string>& exports, const JobIdentity& job, int rank);
+
+// Only what gyrerun sets for `rank`, for --dry-run.
+std::vector<std::string> IdentityVariables(const JobIdentity& job, int rank);
+
+}  // namespace gyre::launch

@@ -1,0 +1,50 @@
+#include "launch/report.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "base/build_info.h"
+#include "base/status.h"
+#include "gyre/version.h"
+#include "launch/rank_environment.h"
+
+namespace gyre::launch {
+
+namespace {
+
+std::string Quoted(const std::string& word) {
+  constexpr char kPlain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./-_";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  return absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'");
+}
+
+}  // namespace
+
+std::string QuotedCommand(const std::vector<std::string>& command) {
+  return absl::StrJoin(command, " ", [](std::string* out, const std::string& word) { out->append(Quoted(word)); });
+}
+
+std::string BuildReport() {
+  std::string text = "gyre " GYRE_VERSION_STRING "\n";
+  for (const BuildPart& part : kBuildParts) {
+    absl::StrAppend(&text, ToAbsl(part.name), part.present ? ": yes" : ": no");
+    if (part.present && !part.version.empty()) absl::StrAppend(&text, " ", ToAbsl(part.version));
+    if (!part.present) absl::StrAppend(&text, " (", ToAbsl(part.reason), ")");
+    text += '\n';
+  }
+  return text;
+}
+
+std::string DryRunReport(const Options& options, const std::string& path) {
+  std::string text =
+      absl::StrCat("would start ", options.ranks, options.ranks == 1 ? " rank" : " ranks", " of ", path, "\n");
+  for (const std::string& entry : options.exports) absl::StrAppend(&text, "every rank: ", Quoted(entry), "\n");
+  const JobIdentity job{options.ranks, "127.0.0.1:PORT", "RANDOM", "DESCRIPTOR"};
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    absl::StrAppend(&text, "rank ", rank, ": ", absl::StrJoin(IdentityVariables(job, rank), " "), " ",
+                    QuotedCommand(options.command), "\n");
+  }
+  return text;
+}
+
+}  // namespace gyre::launch

@@ -1,0 +1,19 @@
+// Text that gyrerun prints without starting anything.
+#pragma once
+
+#include <string>
+
+#include "launch/options.h"
+
+namespace gyre::launch {
+
+// --check-build: the version, then a line per optional part, "cuda: yes 13.0.88" or "ucx: no (reason)".
+std::string BuildReport();
+
+// --dry-run: the ranks, what would be set for each, and the command with its program at `path`.
+std::string DryRunReport(const Options& options, const std::string& path);
+
+// The command as a shell would take it, for people to read and copy.
+std::string QuotedCommand(const std::vector<std::string>& command);
+
+}  // namespace gyre::launch

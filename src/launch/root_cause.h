@@ -1,0 +1,39 @@
+// Which rank's failure ended the job. Pure.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/clock.h"
+
+namespace gyre::launch {
+
+// How a rank ended.
+struct RankEnd {
+  int rank = 0;
+  pid_t pid = 0;
+  TimePoint when{};
+  int code = 0;    // the exit code, if no signal killed it
+  int signal = 0;  // the signal that killed it, or 0
+  bool core_dumped = false;
+  int exec_error = 0;     // the errno of execve(2), if the program could not even be executed
+  bool asked_to = false;  // gyrerun had sent it a signal to end before
+
+  bool failed() const { return code != 0 || signal != 0; }
+};
+
+// The first failure of `ends` (in the order in which they were seen), or nothing if none failed. A rank that dies
+// of a signal takes the others along within milliseconds, and theirs may be seen first: so a signal that was not
+// gyrerun's wins over a plain exit code up to 100 ms before it.
+std::optional<RankEnd> FindRootCause(std::span<const RankEnd> ends);
+
+// Its exit code: 128 + the signal, 126 or 127 if the program could not be executed, else its own.
+int ExitCodeOf(const RankEnd& end);
+
+// "rank 2 (pid 123) was killed by signal 9 (Killed) 12.3 s after the start"
+std::string Describe(const RankEnd& end, TimePoint start);
+
+}  // namespace gyre::launch

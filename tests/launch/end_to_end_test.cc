@@ -1,0 +1,233 @@
+// gyrerun as a whole: exit codes, root cause, signals, environment, input.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "gyrerun_fixture.h"
+
+namespace gyre::launch {
+
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+std::vector<std::string> Shell(int ranks, const std::string& script, std::vector<std::string> options = {}) {
+  std::vector<std::string> arguments = {"-np", std::to_string(ranks)};
+  arguments.insert(arguments.end(), options.begin(), options.end());
+  for (const char* word : {"sh", "-c", script.c_str()}) arguments.emplace_back(word);
+  return arguments;
+}
+
+bool Has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(GyrerunTest, AllWell) {
+  const Outcome outcome = RunToEnd(Shell(4, "exit 0"));
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.out + outcome.err, "");
+}
+
+TEST(GyrerunTest, TheFailedRanksCode) {
+  const Outcome outcome = RunToEnd(Shell(3, "test $GYRE_RANK != 1 || exit 42"));
+  EXPECT_EQ(outcome.code, 42);
+  EXPECT_TRUE(Has(outcome.err, "gyrerun: rank 1 (pid ")) << outcome.err;
+  EXPECT_TRUE(Has(outcome.err, "exited with code 42")) << outcome.err;
+  EXPECT_TRUE(Has(outcome.err, "2 other ranks ended after it; exit code 42\n") || Has(outcome.err, "other ranks ended"))
+      << outcome.err;
+}
+
+TEST(GyrerunTest, TheFirstFailureByTimeIsTheRootCause) {
+  const Outcome outcome = RunToEnd(Shell(3, "sleep 0.$((3 * GYRE_RANK)); exit $((10 + GYRE_RANK))"));
+  EXPECT_EQ(outcome.code, 10) << outcome.err;
+}
+
+TEST(GyrerunTest, ARankKilledByASignalIs128PlusIt) {
+  const Outcome outcome = RunToEnd(Shell(2, "test $GYRE_RANK = 0 || kill -9 $$; sleep 0.5; exit 1"));
+  EXPECT_EQ(outcome.code, 137);
+  EXPECT_TRUE(Has(outcome.err, "rank 1 (pid ")) << outcome.err;
+  EXPECT_TRUE(Has(outcome.err, "was killed by signal 9 (Killed)")) << outcome.err;
+  EXPECT_TRUE(Has(outcome.err, "1 other rank ended after it; exit code 137\n")) << outcome.err;
+}
+
+TEST(GyrerunTest, SurvivorsMayReportBeforeTheyAreTold) {
+  const Outcome outcome = RunToEnd(Shell(2, "test $GYRE_RANK = 0 || kill -9 $$; sleep 1; echo rank 1 is lost; exit 3"));
+  EXPECT_EQ(outcome.code, 137);
+  EXPECT_EQ(outcome.out, "rank 1 is lost\n");
+}
+
+TEST(GyrerunTest, SurvivorsThatGoOnAreToldAfterSettleAndKilledAfterGrace) {
+  const Outcome outcome =
+      RunToEnd(Shell(2, "test $GYRE_RANK = 0 || exit 5; trap 'echo told' TERM; while :; do sleep 0.05; done",
+                     {"--settle", "0.3", "--grace", "0.5"}));
+  EXPECT_EQ(outcome.code, 5);
+  EXPECT_EQ(outcome.out, "told\n");
+  EXPECT_GE(outcome.took, milliseconds(800));
+  EXPECT_LT(outcome.took, seconds(10));
+}
+
+TEST(GyrerunTest, StoppedRanksAreNamedAndEnded) {
+  const Outcome outcome = RunToEnd(
+      Shell(2, "test $GYRE_RANK = 0 && kill -STOP $$; sleep 0.5; exit 9", {"--settle", "0.2", "--grace", "0.5"}));
+  EXPECT_EQ(outcome.code, 9);
+  EXPECT_TRUE(Has(outcome.err, "stopped then: rank 0 (pid ")) << outcome.err;
+}
+
+TEST(GyrerunTest, AStoppedRankThatIgnoresTermIsKilled) {
+  const Outcome outcome = RunToEnd(Shell(
+      2, "trap '' TERM; test $GYRE_RANK = 0 && kill -STOP $$; sleep 0.5; test $GYRE_RANK = 0 && sleep 100; exit 9",
+      {"--settle", "0.2", "--grace", "0.5"}));
+  EXPECT_EQ(outcome.code, 9);
+  EXPECT_LT(outcome.took, seconds(20));
+}
+
+TEST(GyrerunTest, Timeout) {
+  const Outcome outcome = RunToEnd({"-np", "2", "--timeout", "0.5", "sleep", "100"});
+  EXPECT_EQ(outcome.code, 124);
+  EXPECT_TRUE(Has(outcome.err, "--timeout 0.5 s")) << outcome.err;
+}
+
+TEST(GyrerunTest, TimeoutKillsWhatIgnoresTerm) {
+  const Outcome outcome =
+      RunToEnd(Shell(2, "trap '' TERM; while :; do sleep 0.1; done", {"--timeout", "0.3", "--grace", "0.3"}));
+  EXPECT_EQ(outcome.code, 124);
+  EXPECT_LT(outcome.took, seconds(20));
+}
+
+TEST(GyrerunTest, WrongUse) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"-np", "0", "ls"}, {"ls"}, {"-np", "2"}, {"--what", "ls"}}) {
+    const Outcome outcome = RunToEnd(arguments);
+    EXPECT_EQ(outcome.code, 64);
+    EXPECT_EQ(outcome.err.find('\n'), outcome.err.size() - 1) << outcome.err;
+    EXPECT_TRUE(Has(outcome.err, "; try: ")) << outcome.err;
+  }
+}
+
+TEST(GyrerunTest, MissingAndUnusablePrograms) {
+  const Outcome missing = RunToEnd({"-np", "2", "no-such-program-here"});
+  EXPECT_EQ(missing.code, 127);
+  EXPECT_EQ(missing.err.find('\n'), missing.err.size() - 1) << missing.err;
+  EXPECT_EQ(RunToEnd({"-np", "2", "/etc/passwd"}).code, 126);
+}
+
+TEST(GyrerunTest, AProgramThatFailsToExecuteIs126) {
+  std::string path = testing::TempDir() + "gyre-unexecutable-XXXXXX";
+  const UniqueFd fd(mkstemp(path.data()));
+  ASSERT_EQ(fchmod(fd.get(), 0755), 0);
+  ASSERT_EQ(write(fd.get(),
+                  "\x7f"
+                  "ELFnot",
+                  7),
+            7);
+  const Outcome outcome = RunToEnd({"-np", "2", path});
+  unlink(path.c_str());
+  EXPECT_EQ(outcome.code, 126) << outcome.err;
+  EXPECT_TRUE(Has(outcome.err, "could not be executed (")) << outcome.err;
+}
+
+TEST(GyrerunTest, Identity) {
+  const Outcome outcome = RunToEnd(Shell(
+      2,
+      "echo $GYRE_RANK $GYRE_SIZE $A; test -r /proc/self/fd/$GYRE_SECRET_FD && echo ${GYRE_STORE%:*} ${#GYRE_JOB_ID}",
+      {"-x", "A=b c"}));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(Has(outcome.out, "0 2 b c\n") && Has(outcome.out, "1 2 b c\n")) << outcome.out;
+  EXPECT_TRUE(Has(outcome.out, "127.0.0.1 16\n")) << outcome.out;
+}
+
+TEST(GyrerunTest, TheSecretIsNowhereToBeSeen) {
+  // Compared inside the rank: its secret, as bytes and as digits, against all that others may see of the job.
+  const Outcome outcome = RunToEnd(
+      Shell(1,
+            "secret=$(od -An -tx1 -v /proc/self/fd/$GYRE_SECRET_FD | tr -d ' \\n'); test ${#secret} -ge 32 || exit 3; "
+            "for p in $$ $PPID; do for f in cmdline environ; do "
+            "case $(od -An -tx1 -v /proc/$p/$f | tr -d ' \\n') in *$secret*) exit 4;; esac; "
+            "grep -qi $secret /proc/$p/$f && exit 5; done; done; exit 0",
+            {"--verbose"}));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+}
+
+TEST(GyrerunTest, RankZeroReadsTheInput) {
+  const Outcome outcome = RunToEnd({"-np", "2", "--tag-output", "cat"}, {.input = "hello\n"});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.out, "[0]<stdout>:hello\n");
+}
+
+TEST(GyrerunTest, SignalsInRanksAreDefault) {
+  const Outcome outcome = RunToEnd({"-np", "1", "grep", "-E", "^Sig(Blk|Ign|Cgt)", "/proc/self/status"});
+  EXPECT_EQ(outcome.out, "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\nSigCgt:\t0000000000000000\n");
+}
+
+TEST(GyrerunTest, RanksHaveNoDescriptorsButTheirs) {
+  // 0, 1, 2, the secret, and the one ls opens itself.
+  const Outcome outcome = RunToEnd({"-np", "1", "sh", "-c", "exec ls /proc/self/fd | wc -l"});
+  EXPECT_EQ(outcome.out, "5\n");
+}
+
+class GyrerunSignalTest : public testing::TestWithParam<int> {};
+
+TEST_P(GyrerunSignalTest, EndsTheJobCleanly) {
+  Gyrerun gyrerun(Shell(2, "trap 'echo caught; exit 0' INT TERM HUP; echo ready; while :; do sleep 0.05; done"));
+  ASSERT_TRUE(gyrerun.WaitForOutput("ready\nready\n"));
+  gyrerun.Signal(GetParam());
+  const Outcome outcome = gyrerun.Wait();
+  EXPECT_EQ(outcome.code, 128 + GetParam()) << outcome.err;
+  EXPECT_TRUE(Has(outcome.out, "caught\ncaught\n")) << outcome.out;
+  EXPECT_TRUE(Has(outcome.err, "the job was ended by SIG")) << outcome.err;
+  EXPECT_TRUE(gyrerun.Alive().empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Signals, GyrerunSignalTest, testing::Values(SIGINT, SIGTERM, SIGHUP));
+
+TEST(GyrerunTest, ASecondInterruptKillsAtOnce) {
+  Gyrerun gyrerun(Shell(2, "trap 'echo no' INT; echo ready; while :; do sleep 0.05; done", {"--grace", "60"}));
+  ASSERT_TRUE(gyrerun.WaitForOutput("ready\nready\n"));
+  gyrerun.Signal(SIGINT);
+  ASSERT_TRUE(gyrerun.WaitForOutput("no\nno\n"));
+  usleep(300'000);
+  gyrerun.Signal(SIGINT);
+  const Outcome outcome = gyrerun.Wait();
+  EXPECT_EQ(outcome.code, 130) << outcome.err;
+  EXPECT_TRUE(gyrerun.Alive().empty());
+}
+
+TEST(GyrerunTest, UserSignalsArePassedOn) {
+  Gyrerun gyrerun(
+      Shell(2, "trap 'echo one' USR1; trap 'echo two; exit 0' USR2; echo ready; while :; do sleep 0.05; done"));
+  ASSERT_TRUE(gyrerun.WaitForOutput("ready\nready\n"));
+  gyrerun.Signal(SIGUSR1);
+  ASSERT_TRUE(gyrerun.WaitForOutput("one\none\n"));
+  gyrerun.Signal(SIGUSR2);
+  const Outcome outcome = gyrerun.Wait();
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+}
+
+TEST(GyrerunTest, VerboseSaysWhatStartsAndEnds) {
+  const Outcome outcome = RunToEnd(Shell(2, "exit 0", {"--verbose"}));
+  EXPECT_TRUE(Has(outcome.err, "gyrerun: rank 1: pid ")) << outcome.err;
+  EXPECT_TRUE(Has(outcome.err, "exited with code 0 ")) << outcome.err;
+}
+
+TEST(GyrerunTest, ManyRanks) {
+  const Outcome outcome = RunToEnd(Shell(64, "echo $GYRE_RANK"));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 64);
+}
+
+TEST(GyrerunTest, DryRunStartsNothing) {
+  const Outcome outcome = RunToEnd(Shell(2, "echo started", {"--dry-run"}));
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_FALSE(Has(outcome.out, "\nstarted")) << outcome.out;
+  EXPECT_TRUE(Has(outcome.out, "rank 1: GYRE_RANK=1")) << outcome.out;
+}
+
+}  // namespace
+
+}  // namespace gyre::launch

@@ -1,0 +1,105 @@
+#include "launch/options.h"
+
+#include "gtest/gtest.h"
+#include "launch/report.h"
+
+namespace gyre::launch {
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+// The message of the error; empty if there is none.
+std::string ErrorOf(const Words& arguments) {
+  const auto options = ParseOptions(arguments);
+  return options.ok() ? "" : std::string(options.status().message());
+}
+
+TEST(OptionsTest, Defaults) {
+  const auto options = ParseOptions({"-np", "3", "prog"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->ranks, 3);
+  EXPECT_EQ(options->command, Words{"prog"});
+  EXPECT_EQ(options->settle, std::chrono::seconds(2));
+  EXPECT_EQ(options->grace, std::chrono::seconds(5));
+  EXPECT_FALSE(options->timeout || options->tag_output || options->timestamp_output || options->verbose);
+  EXPECT_TRUE(options->exports.empty() && options->output_dir.empty() && !options->answer);
+}
+
+TEST(OptionsTest, All) {
+  const auto options =
+      ParseOptions({"--np", "2", "-x", "A", "-x", "B=1 2", "--tag-output", "--timestamp-output", "--output-dir", "d",
+                    "--timeout", "1.5", "--settle", "0", "--grace", "0.25", "--verbose", "--dry-run", "prog"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->exports, (Words{"A", "B=1 2"}));
+  EXPECT_TRUE(options->tag_output && options->timestamp_output && options->verbose && options->dry_run);
+  EXPECT_EQ(options->output_dir, "d");
+  EXPECT_EQ(options->timeout, std::chrono::milliseconds(1500));
+  EXPECT_EQ(options->settle, std::chrono::milliseconds(0));
+  EXPECT_EQ(options->grace, std::chrono::milliseconds(250));
+}
+
+TEST(OptionsTest, WhatFollowsTheProgramIsItsOwn) {
+  const auto options = ParseOptions({"-n", "2", "prog", "-np", "7", "--verbose", "--", "-x", ""});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->ranks, 2);
+  EXPECT_FALSE(options->verbose);
+  EXPECT_EQ(options->command, (Words{"prog", "-np", "7", "--verbose", "--", "-x", ""}));
+}
+
+TEST(OptionsTest, TwoDashesMayPrecedeTheProgram) {
+  const auto options = ParseOptions({"-np", "2", "--", "prog", "-np"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->command, (Words{"prog", "-np"}));
+}
+
+TEST(OptionsTest, ErrorsAreOneLineThatEndsWithWhatToTry) {
+  const std::vector<Words> wrong = {{},
+                                    {"-np", "2"},
+                                    {"-np", "0", "prog"},
+                                    {"-np", "-1", "prog"},
+                                    {"-np", "two", "prog"},
+                                    {"-np", "4097", "prog"},
+                                    {"-np", "99999999999", "prog"},
+                                    {"-np"},
+                                    {"prog"},
+                                    {"--nonsense", "-np", "2", "prog"},
+                                    {"-np", "2", "--nonsense", "prog"},
+                                    {"-np", "2", "--", "-x"},
+                                    {"-np", "2", "--timeout", "0", "prog"},
+                                    {"-np", "2", "--timeout", "nan", "prog"},
+                                    {"-np", "2", "--grace", "-1", "prog"},
+                                    {"-np", "2", "--settle", "soon", "prog"},
+                                    {"-np", "2", "-x", "=1", "prog"},
+                                    {"-np", "2", "-x", "GYRE_RANK=1", "prog"}};
+  for (const Words& arguments : wrong) {
+    const std::string error = ErrorOf(arguments);
+    EXPECT_NE(error.find("; try: "), std::string::npos) << error << testing::PrintToString(arguments);
+    EXPECT_EQ(error.find('\n'), std::string::npos) << error;
+  }
+  EXPECT_EQ(ErrorOf({"-np", "0", "prog"}), "-np must be a number from 1 to 4096, not 0; try: gyrerun -np 2 PROGRAM");
+  EXPECT_EQ(ErrorOf({"--nonsense", "-np", "2", "prog"}), "unknown option --nonsense; try: gyrerun --help");
+}
+
+TEST(OptionsTest, Answers) {
+  EXPECT_NE(ParseOptions({"--help"})->answer->find("Exit code"), std::string::npos);
+  EXPECT_EQ(ParseOptions({"--version"})->answer->substr(0, 8), "gyrerun ");
+  const std::string build = *ParseOptions({"--check-build"})->answer;
+  EXPECT_EQ(build.substr(0, 5), "gyre ");
+  EXPECT_NE(build.find("\ncuda: "), std::string::npos);
+  EXPECT_NE(build.find("\nucx: "), std::string::npos);
+}
+
+TEST(OptionsTest, DryRunNamesEveryRankAndQuotes) {
+  const auto options = ParseOptions({"-np", "2", "-x", "A=b c", "prog", "it's", ""});
+  ASSERT_TRUE(options.ok());
+  const std::string report = DryRunReport(*options, "/bin/prog");
+  EXPECT_NE(report.find("2 ranks of /bin/prog"), std::string::npos) << report;
+  EXPECT_NE(report.find("'A=b c'"), std::string::npos) << report;
+  EXPECT_NE(report.find("rank 1: GYRE_RANK=1 GYRE_SIZE=2 "), std::string::npos) << report;
+  EXPECT_NE(report.find("prog 'it'\\''s' ''\n"), std::string::npos) << report;
+}
+
+}  // namespace
+
+}  // namespace gyre::launch

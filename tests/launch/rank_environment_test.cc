@@ -1,0 +1,37 @@
+#include "launch/rank_environment.h"
+
+#include "gtest/gtest.h"
+
+namespace gyre::launch {
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+const JobIdentity kJob{.size = 4, .store = "127.0.0.1:99", .job_id = "ab", .secret_fd = "7"};
+
+TEST(RankEnvironmentTest, TheLaterWins) {
+  const Words environment =
+      RankEnvironment({"PATH=/bin", "A=old", "GYRE_RANK=9", "RANK=5"}, {"A=new", "PATH", "B="}, kJob, 2);
+  EXPECT_EQ(environment, (Words{"PATH=/bin", "RANK=5", "A=new", "B=", "GYRE_RANK=2", "GYRE_SIZE=4",
+                                "GYRE_STORE=127.0.0.1:99", "GYRE_JOB_ID=ab", "GYRE_SECRET_FD=7"}));
+}
+
+TEST(RankEnvironmentTest, NamesThatOnlyBeginAlikeStay) {
+  const Words environment = RankEnvironment({"AB=1", "A=1"}, {"A=2"}, kJob, 0);
+  EXPECT_EQ(environment[0], "AB=1");
+  EXPECT_EQ(environment[1], "A=2");
+}
+
+TEST(RankEnvironmentTest, CheckExport) {
+  EXPECT_TRUE(CheckExport("A").ok());
+  EXPECT_TRUE(CheckExport("A=b=c").ok());
+  EXPECT_TRUE(CheckExport("GYRE_TIMEOUT=3").ok());
+  EXPECT_FALSE(CheckExport("").ok());
+  EXPECT_FALSE(CheckExport("=a").ok());
+  EXPECT_FALSE(CheckExport("GYRE_STORE=elsewhere:1").ok());
+}
+
+}  // namespace
+
+}  // namespace gyre::launch
