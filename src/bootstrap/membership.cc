@@ -11,6 +11,7 @@
 #include "bootstrap/hydra.h"
 #include "bootstrap/secret.h"
 #include "net/endpoint.h"
+#include "net/socket.h"
 
 namespace gyre {
 
@@ -144,6 +145,10 @@ class Joiner {
   absl::StatusOr<std::unique_ptr<StoreClient>> MeetAtPerhapsStale(const Endpoint& store,
                                                                   const std::string& secret) const {
     const TimePoint attempt = std::min(deadline_, std::chrono::steady_clock::now() + kStaleAttempt);
+    // Rank 0 listened before it published: where nobody listens there is no use in Connect's retries.
+    if (const auto probe = ConnectTcp(store, attempt); !probe.ok()) {
+      return absl::UnavailableError(probe.status().message());
+    }
     const HandshakeIdentity self{identity_.job_id, kFirstEpoch, identity_.rank, Role::kRank};
     auto client = StoreClient::Connect(store, self, identity_.size, secret, attempt);
     if (!client.ok() && !absl::IsFailedPrecondition(client.status())) {

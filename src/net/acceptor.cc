@@ -32,6 +32,7 @@ struct AuthenticatingListener::Pending {
   std::array<std::byte, kMaxHandshakeMessageBytes> input{};
   size_t filled = 0;
   std::string output;
+  bool waits_to_write = false;
   EventLoop::TimerId timer{};
   PendingList::iterator self;
 };
@@ -78,8 +79,7 @@ void AuthenticatingListener::Accept() {
     }
     // Out of descriptors or memory: strangers go first. With none to send away, the listener would only stay readable.
     if (pending_.empty()) return PauseAccepting();
-    ++counts_.dropped;
-    Drop(*pending_.front());
+    DropOne();
   }
 }
 
@@ -94,10 +94,7 @@ void AuthenticatingListener::PauseAccepting() {
 
 void AuthenticatingListener::Admit(UniqueFd fd) {
   ++counts_.accepted;
-  while (static_cast<int>(pending_.size()) >= std::max(options_.max_pending, 1)) {
-    ++counts_.dropped;
-    Drop(*pending_.front());
-  }
+  while (static_cast<int>(pending_.size()) >= std::max(options_.max_pending, 1)) DropOne();
   const int on = 1;
   setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));  // of no effect on a Unix socket
   pending_.push_back(std::make_unique<Pending>(std::move(fd), self_, secret_));
@@ -108,7 +105,10 @@ void AuthenticatingListener::Admit(UniqueFd fd) {
                                    ++counts_.timed_out;
                                    Drop(pending);
                                  });
-  if (!loop_.Add(pending.fd.get(), EPOLLIN, [this, &pending](uint32_t) { Advance(pending); }).ok()) Drop(pending);
+  if (!loop_.Add(pending.fd.get(), EPOLLIN, [this, &pending](uint32_t) { Advance(pending); }).ok()) {
+    return Drop(pending);
+  }
+  Advance(pending);  // an honest client's hello is usually there already, and sets it apart from strangers
 }
 
 // Reads, answers, until it would block or is over. Reads no further than the message that is due.
@@ -156,6 +156,7 @@ bool AuthenticatingListener::Write(Pending& pending) {
     if (sent >= 0) {
       pending.output.erase(0, static_cast<size_t>(sent));
     } else if (errno == EAGAIN) {
+      pending.waits_to_write = true;
       if (!loop_.Modify(pending.fd.get(), EPOLLOUT).ok()) Drop(pending);
       return false;
     } else if (errno != EINTR) {
@@ -166,11 +167,9 @@ bool AuthenticatingListener::Write(Pending& pending) {
       return false;
     }
   }
-  if (!loop_.Modify(pending.fd.get(), EPOLLIN).ok()) {
-    Drop(pending);
-    return false;
-  }
-  return true;
+  if (!std::exchange(pending.waits_to_write, false) || loop_.Modify(pending.fd.get(), EPOLLIN).ok()) return true;
+  Drop(pending);
+  return false;
 }
 
 void AuthenticatingListener::Finish(Pending& pending) {
@@ -180,6 +179,12 @@ void AuthenticatingListener::Finish(Pending& pending) {
   loop_.CancelTimer(pending.timer);
   pending_.erase(pending.self);
   if (SetNonBlocking(peer.fd.get(), false).ok()) on_peer_(std::move(peer));
+}
+
+void AuthenticatingListener::DropOne() {
+  ++counts_.dropped;
+  const auto stranger = std::ranges::find_if(pending_, [](const auto& entry) { return !entry->handshake.challenged(); });
+  Drop(stranger == pending_.end() ? *pending_.front() : **stranger);
 }
 
 void AuthenticatingListener::Drop(Pending& pending) {
