@@ -7,8 +7,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "bootstrap/local_rendezvous.h"
 #include "bootstrap/hydra.h"
+#include "bootstrap/local_rendezvous.h"
 #include "bootstrap/secret.h"
 #include "net/endpoint.h"
 #include "net/socket.h"
@@ -36,11 +36,15 @@ class Joiner {
 
   absl::StatusOr<Met> Join() {
     switch (identity_.meeting) {
-      case Meeting::kAlone: return Alone();
-      case Meeting::kLauncherStore: return AtLaunchersStore();
-      case Meeting::kRankZeroStore: return AtGivenStore();
+      case Meeting::kAlone:
+        return Alone();
+      case Meeting::kLauncherStore:
+        return AtLaunchersStore();
+      case Meeting::kRankZeroStore:
+        return AtGivenStore();
       case Meeting::kLocalFile:
-      case Meeting::kHydraFile: return ByLocalFile();
+      case Meeting::kHydraFile:
+        return ByLocalFile();
     }
     return absl::InternalError("no such meeting");
   }
@@ -168,8 +172,8 @@ class Joiner {
       const bool again = absl::IsUnavailable(client.status()) || absl::IsCancelled(client.status());
       if (client.ok() || !again || first()) return client;
       if (std::chrono::steady_clock::now() + kRetryPause >= deadline_) {
-        return absl::DeadlineExceededError(absl::StrCat("rank 0's store was not reached in time: ",
-                                                        client.status().message()));
+        return absl::DeadlineExceededError(
+            absl::StrCat("rank 0's store was not reached in time: ", client.status().message()));
       }
       std::this_thread::sleep_for(kRetryPause);
     }
@@ -213,7 +217,9 @@ Membership::Membership(Identity identity, std::string secret)
     : identity_(std::move(identity)), secret_(std::move(secret)) {}
 
 // The client first: others learn that this rank has left, then that the store has gone.
-Membership::~Membership() { client_.reset(); }
+Membership::~Membership() {
+  client_.reset();
+}
 
 absl::StatusOr<std::vector<std::string>> Membership::Gather(std::string_view name, std::string value,
                                                             TimePoint deadline) {

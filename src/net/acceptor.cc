@@ -71,11 +71,14 @@ void AuthenticatingListener::Accept() {
       continue;
     }
     switch (errno) {
-      case EAGAIN: return;
+      case EAGAIN:
+        return;
       case EINTR:
       case ECONNABORTED:
-      case EPROTO: continue;
-      default: break;
+      case EPROTO:
+        continue;
+      default:
+        break;
     }
     // Out of descriptors or memory: strangers go first. With none to send away, the listener would only stay readable.
     if (pending_.empty()) return PauseAccepting();
@@ -100,11 +103,11 @@ void AuthenticatingListener::Admit(UniqueFd fd) {
   pending_.push_back(std::make_unique<Pending>(std::move(fd), self_, secret_));
   Pending& pending = *pending_.back();
   pending.self = std::prev(pending_.end());
-  pending.timer = loop_.AddTimer(DeadlineAfter(std::chrono::steady_clock::now(), options_.handshake_timeout),
-                                 [this, &pending] {
-                                   ++counts_.timed_out;
-                                   Drop(pending);
-                                 });
+  pending.timer =
+      loop_.AddTimer(DeadlineAfter(std::chrono::steady_clock::now(), options_.handshake_timeout), [this, &pending] {
+        ++counts_.timed_out;
+        Drop(pending);
+      });
   if (!loop_.Add(pending.fd.get(), EPOLLIN, [this, &pending](uint32_t) { Advance(pending); }).ok()) {
     return Drop(pending);
   }
@@ -183,7 +186,8 @@ void AuthenticatingListener::Finish(Pending& pending) {
 
 void AuthenticatingListener::DropOne() {
   ++counts_.dropped;
-  const auto stranger = std::ranges::find_if(pending_, [](const auto& entry) { return !entry->handshake.challenged(); });
+  const auto stranger =
+      std::ranges::find_if(pending_, [](const auto& entry) { return !entry->handshake.challenged(); });
   Drop(stranger == pending_.end() ? *pending_.front() : **stranger);
 }
 
@@ -213,8 +217,8 @@ absl::StatusOr<AcceptedPeer> Acceptor::Next(TimePoint deadline) {
     if (std::chrono::steady_clock::now() >= deadline) {
       const AcceptorCounts& counts = listener_->counts();
       if (counts.refused == 0) return absl::DeadlineExceededError("no peer came");
-      return absl::DeadlineExceededError(absl::StrCat("no peer came; ", counts.refused, " were refused, the last one: ",
-                                                      counts.last_refusal.message()));
+      return absl::DeadlineExceededError(absl::StrCat("no peer came; ", counts.refused,
+                                                      " were refused, the last one: ", counts.last_refusal.message()));
     }
     RETURN_IF_ERROR(loop_->RunOnce(deadline));
   }

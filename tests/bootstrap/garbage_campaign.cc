@@ -38,7 +38,9 @@ constexpr int kAttackers = 2;
 constexpr uint64_t kEpoch = 4;
 constexpr int64_t kMemoryBound = 96 << 20;  // the store's own content of the authenticated attackers included
 
-TimePoint In(int seconds) { return std::chrono::steady_clock::now() + std::chrono::seconds(seconds); }
+TimePoint In(int seconds) {
+  return std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+}
 
 int64_t ResidentBytes() {
   std::ifstream statm("/proc/self/statm");
@@ -58,7 +60,8 @@ class Campaign {
     ASSIGN_OR_RETURN(acceptor_, Acceptor::Create(std::move(listener), Rank(0), secret_));
     memory_before_ = ResidentBytes();
     std::vector<std::thread> attackers, honest;
-    for (int i = 0; i < kAttackers; ++i) attackers.emplace_back([this, i] { Attack(seed_ * kAttackers + static_cast<uint64_t>(i)); });
+    for (int i = 0; i < kAttackers; ++i)
+      attackers.emplace_back([this, i] { Attack(seed_ * kAttackers + static_cast<uint64_t>(i)); });
     for (int rank = 0; rank < kRanks; ++rank) honest.emplace_back([this, rank] { Gather(rank); });
     honest.emplace_back([this] { SetAndGet(); });
     honest.emplace_back([this] { Accept(); });
@@ -71,12 +74,13 @@ class Campaign {
   }
 
   void PrintSummary(const absl::Status& verdict) const {
-    std::printf("garbage_campaign: seed %llu: %lld messages (%lld from authenticated peers) on %lld connections; "
-                "honest: %lld gathers, %lld sets and gets, %lld comings, %lld peers met; memory grew by at most "
-                "%lld MiB: %s\n",
-                static_cast<unsigned long long>(seed_), Number(sent_), Number(authenticated_), Number(connections_),
-                Number(gathers_), Number(set_gets_), Number(comings_), Number(met_),
-                static_cast<long long>(memory_growth_ >> 20), verdict.ok() ? "OK" : verdict.ToString().c_str());
+    std::printf(
+        "garbage_campaign: seed %llu: %lld messages (%lld from authenticated peers) on %lld connections; "
+        "honest: %lld gathers, %lld sets and gets, %lld comings, %lld peers met; memory grew by at most "
+        "%lld MiB: %s\n",
+        static_cast<unsigned long long>(seed_), Number(sent_), Number(authenticated_), Number(connections_),
+        Number(gathers_), Number(set_gets_), Number(comings_), Number(met_),
+        static_cast<long long>(memory_growth_ >> 20), verdict.ok() ? "OK" : verdict.ToString().c_str());
   }
 
  private:
@@ -179,13 +183,20 @@ class Campaign {
       if (!fd.ok()) continue;  // floods have their price for the attacker too
       ++connections_;
       switch (garbage.Below(8)) {
-        case 0: Dribble(garbage, lingering, *std::move(fd)); break;
+        case 0:
+          Dribble(garbage, lingering, *std::move(fd));
+          break;
         case 1:
           if (at_store) SendNonsenseAsAPeer(garbage, fd->get());
           break;
-        case 2: AnswerChallenge(garbage, fd->get()); break;
-        case 3: break;  // comes and goes
-        default: Send(fd->get(), Burst(garbage, 100)); break;
+        case 2:
+          AnswerChallenge(garbage, fd->get());
+          break;
+        case 3:
+          break;  // comes and goes
+        default:
+          Send(fd->get(), Burst(garbage, 100));
+          break;
       }
     }
   }
@@ -223,7 +234,8 @@ class Campaign {
     if (!AuthenticateTo(fd, Launcher(), secret_, In(5)).ok()) return;
     std::string bytes;
     const uint64_t count = 1 + garbage.Below(100);
-    for (uint64_t i = 0; i < count; ++i) bytes += garbage.Below(50) == 0 ? garbage.Message() : garbage.WellFormedFrame();
+    for (uint64_t i = 0; i < count; ++i)
+      bytes += garbage.Below(50) == 0 ? garbage.Message() : garbage.WellFormedFrame();
     sent_ += static_cast<int64_t>(count);
     authenticated_ += static_cast<int64_t>(count);
     Send(fd, bytes);

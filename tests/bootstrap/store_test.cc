@@ -30,7 +30,9 @@ using support::MatchesStatus;
 
 const std::string kSecret(32, 's');
 
-TimePoint In(int ms) { return std::chrono::steady_clock::now() + milliseconds(ms); }
+TimePoint In(int ms) {
+  return std::chrono::steady_clock::now() + milliseconds(ms);
+}
 
 class StoreTest : public testing::Test {
  protected:
@@ -197,8 +199,8 @@ TEST_F(StoreTest, ClientsSurviveAnyAnswer) {
       EXPECT_THAT(AuthenticateFrom(fd.get(), {"job", 1, -1, Role::kStore}, kSecret, In(5000)), IsOk());
       SendAll(fd.get(), AsBytes(answer), In(5000)).IgnoreError();
     });
-    EXPECT_FALSE(StoreClient::Connect(*LocalEndpoint(listener->get()), {"job", 1, 1, Role::kRank}, 2, kSecret, In(300))
-                     .ok());
+    EXPECT_FALSE(
+        StoreClient::Connect(*LocalEndpoint(listener->get()), {"job", 1, 1, Role::kRank}, 2, kSecret, In(300)).ok());
     server.join();
   }
 }
@@ -299,7 +301,8 @@ TEST_F(StoreTest, AnIdleStoreUsesNoProcessor) {
   std::this_thread::sleep_for(milliseconds(1000));
   getrusage(RUSAGE_SELF, &after);
   const auto microseconds = [](const rusage& usage) {
-    return (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1'000'000 + usage.ru_utime.tv_usec + usage.ru_stime.tv_usec;
+    return (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1'000'000 + usage.ru_utime.tv_usec +
+           usage.ru_stime.tv_usec;
   };
   EXPECT_LT(microseconds(after) - microseconds(before), 10'000);
 }
