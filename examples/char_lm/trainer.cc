@@ -69,7 +69,7 @@ class Trainer {
     ASSIGN_OR_RETURN(const int signal_number, Loop());
     progress_.EndLine();
     RETURN_IF_ERROR(SaveCheckpoint());
-    if (loss_file_.is_open() && !loss_file_.flush()) return LossFileError();
+    if (loss_file_.is_open() && !loss_file_) return LossFileError();
     Outcome outcome{.stopped_by = signal_number, .times = times_};
     if (signal_number != 0) return outcome;
     ASSIGN_OR_RETURN(outcome.heldout_bits_per_char, Evaluate());
@@ -157,7 +157,7 @@ class Trainer {
         return absl::FailedPreconditionError(absl::StrCat("the loss is not finite at step ", step_, "; lower --lr"));
       }
       if (leader()) {
-        if (loss_file_.is_open()) loss_file_ << absl::StrFormat("%d,%.9g\n", step_, loss);
+        if (loss_file_.is_open()) loss_file_ << absl::StrFormat("%d,%.9g\n", step_, loss) << std::flush;
         progress_.Step(step_, loss, times_);
       }
       if (const int signal_number = AgreedSignal(); signal_number != 0) return signal_number;
