@@ -35,7 +35,10 @@ void Relu(int count, T* row) {
 // out = in where `hidden` is above zero, else 0: how a gradient passes relu.
 template <typename T>
 void PassRelu(const T* hidden, const T* in, int count, T* out) {
-  for (int i = 0; i < count; ++i) out[i] = hidden[i] > 0 ? in[i] : T(0);
+  for (int i = 0; i < count; ++i) {
+    const T value = in[i];  // read in any case, so that the loop vectorises
+    out[i] = hidden[i] > 0 ? value : T(0);
+  }
 }
 
 // Turns a row of scores into probabilities and returns the loss of `target`.
