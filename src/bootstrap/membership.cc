@@ -4,13 +4,11 @@
 #include <thread>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "bootstrap/local_rendezvous.h"
-#include "bootstrap/pmi.h"
+#include "bootstrap/hydra.h"
 #include "bootstrap/secret.h"
 #include "net/endpoint.h"
 
@@ -40,9 +38,8 @@ class Joiner {
       case Meeting::kAlone: return Alone();
       case Meeting::kLauncherStore: return AtLaunchersStore();
       case Meeting::kRankZeroStore: return AtGivenStore();
-      case Meeting::kLocalFile: return ByLocalFile();
-      case Meeting::kPmix:
-      case Meeting::kPmi: return ThroughLauncher();
+      case Meeting::kLocalFile:
+      case Meeting::kHydraFile: return ByLocalFile();
     }
     return absl::InternalError("no such meeting");
   }
@@ -173,48 +170,30 @@ class Joiner {
     }
   }
 
-  // Rank 0's endpoint and secret travel through the launcher's own key-value space.
-  absl::StatusOr<Met> ThroughLauncher() const {
-    Met met;
-    ASSIGN_OR_RETURN(met.secret, GivenSecret());
-    std::string card;
-    if (first()) {
-      const bool given = !met.secret.empty();  // then the others were given it too
-      if (!given) {
-        ASSIGN_OR_RETURN(met.secret, MakeSecret());
-      }
-      ASSIGN_OR_RETURN(met.server, Serve(Endpoint{"127.0.0.1", 0}, met.secret));
-      card = absl::StrCat(ToString(met.server->endpoint()), "/", given ? "" : absl::BytesToHexString(met.secret));
-    }
-    ASSIGN_OR_RETURN(card, Broadcast(card));
-    const std::pair<std::string, std::string> parts = absl::StrSplit(card, absl::MaxSplits('/', 1));
-    ASSIGN_OR_RETURN(const Endpoint store, ParseEndpoint(parts.first));
-    if (met.secret.empty()) met.secret = absl::HexStringToBytes(parts.second);
-    ASSIGN_OR_RETURN(met.client, Meet(store, met.secret, deadline_));
-    return met;
-  }
-
-  absl::StatusOr<std::string> Broadcast(const std::string& card) const {
-    if (identity_.meeting == Meeting::kPmix) return PmixBroadcast(identity_.rank, card, deadline_);
-    int fd = -1;
-    const auto text = environment_("PMI_FD");
-    if (!text || !absl::SimpleAtoi(*text, &fd) || fd < 0) {
-      return absl::InvalidArgumentError(absl::StrCat("PMI_FD=", text.value_or(""), " is no descriptor"));
-    }
-    return PmiBroadcast(fd, identity_.rank, card, deadline_);
-  }
-
   const Config& config_;
   const Environment& environment_;
   const Identity& identity_;
   const TimePoint deadline_;
 };
 
+// MPICH names its jobs by nothing in the environment, but by the launcher's process.
+absl::Status FindHydraJob(const Environment& environment, Identity& identity) {
+  int fd = -1;
+  const auto text = environment("PMI_FD");
+  if (!text || !absl::SimpleAtoi(*text, &fd) || fd < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("PMI_FD=", text.value_or(""), " is no descriptor"));
+  }
+  ASSIGN_OR_RETURN(const std::string name, HydraJobName(fd));
+  identity.job_id = identity.job_id.empty() ? name : absl::StrCat(identity.job_id, "-", name);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Membership>> Membership::Join(const Config& config, const Environment& environment,
                                                              TimePoint deadline) {
   ASSIGN_OR_RETURN(Identity identity, FindIdentity(config, environment));
+  if (identity.meeting == Meeting::kHydraFile) RETURN_IF_ERROR(FindHydraJob(environment, identity));
   auto met = Joiner(config, environment, identity, deadline).Join();
   if (!met.ok()) {
     return Annotate(met.status(), absl::StrCat("rank ", identity.rank, " of ", identity.size, " could not join"));
