@@ -40,7 +40,7 @@ class CommunicatorState;
 
 // Options of any operation.
 struct CallOptions {
-  std::optional<std::chrono::milliseconds> timeout;  // default: the runtime's operation_timeout
+  std::optional<std::chrono::milliseconds> timeout = std::nullopt;  // default: the runtime's operation_timeout
 };
 
 // Options of a reducing operation: result = postscale * reduce(prescale * input of each rank). The scales apply to
@@ -49,7 +49,7 @@ struct ReduceOptions {
   ReduceOp op = ReduceOp::kSum;
   double prescale = 1.0;
   double postscale = 1.0;
-  std::optional<std::chrono::milliseconds> timeout;  // default: the runtime's operation_timeout
+  std::optional<std::chrono::milliseconds> timeout = std::nullopt;  // default: the runtime's operation_timeout
 };
 
 class GYRE_EXPORT Communicator {
@@ -134,8 +134,8 @@ class GYRE_EXPORT Communicator {
  private:
   friend class Runtime;
   explicit Communicator(std::shared_ptr<internal::CommunicatorState> state);
-  absl::Status Run(internal::Call call);
-  Work Start(internal::Call call);
+  absl::Status Run(internal::Call&& call);
+  Work Start(internal::Call&& call);
 
   std::shared_ptr<internal::CommunicatorState> state_;
 };

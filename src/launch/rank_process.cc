@@ -61,7 +61,6 @@ void DefaultSignals() {
   dup2(command.stdin_fd, 0);
   dup2(plan.out, 1);
   dup2(plan.err, 2);
-  if (command.secret_fd >= 0) fcntl(command.secret_fd, F_SETFD, 0);
   setrlimit(RLIMIT_NOFILE, &command.files);
   DefaultSignals();
   execve(command.path.c_str(), plan.arguments.data(), plan.environment.data());

@@ -18,7 +18,6 @@ struct RankCommand {
   std::vector<std::string> arguments;    // argv, the program's name first
   std::vector<std::string> environment;  // "VAR=VALUE"
   int stdin_fd = -1;                     // becomes the rank's standard input
-  int secret_fd = -1;                    // stays open across execve, at the same number; -1: none
   int error_fd = -1;                     // where ExecError goes if execve fails
   rlimit files{};                        // RLIMIT_NOFILE of the rank
 };

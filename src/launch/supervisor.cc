@@ -2,14 +2,12 @@
 
 #include <fcntl.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -19,6 +17,7 @@
 #include "launch/descendants.h"
 #include "launch/ending.h"
 #include "launch/exit_code.h"
+#include "launch/job.h"
 #include "launch/output_mux.h"
 #include "launch/poller.h"
 #include "launch/rank_environment.h"
@@ -49,12 +48,6 @@ struct Rank {
   UniqueFd pidfd;
   bool alive = true;
 };
-
-absl::StatusOr<std::string> RandomJobId() {
-  char bytes[8];
-  if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) return ErrnoStatus("getrandom");
-  return absl::BytesToHexString(absl::string_view(bytes, sizeof bytes));
-}
 
 class Supervisor {
  public:
@@ -98,7 +91,7 @@ class Supervisor {
   OutputMux output_;
   Ending ending_;
   TimePoint start_ = Now();
-  JobIdentity job_;
+  std::optional<Job> job_;
   UniqueFd signals_;
   UniqueFd null_;
   UniqueFd exec_errors_;        // reading end; one record per rank that could not execute
@@ -130,10 +123,7 @@ absl::Status Supervisor::Prepare() {
   if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return ErrnoStatus("pipe2");
   exec_errors_.Reset(ends[0]);
   exec_errors_write_.Reset(ends[1]);
-  ASSIGN_OR_RETURN(job_.job_id, RandomJobId());
-  job_.size = options_.ranks;
-  job_.store = "127.0.0.1:0";
-  job_.secret_fd = "-1";
+  ASSIGN_OR_RETURN(job_, Job::Start(options_.ranks));
   return absl::OkStatus();
 }
 
@@ -141,11 +131,13 @@ absl::Status Supervisor::StartAll() {
   RETURN_IF_ERROR(Prepare());
   exec_error_of_.assign(options_.ranks, 0);
   start_ = Now();
-  Verbose(absl::StrCat("job ", job_.job_id, ": ", options_.ranks, " of ", context_.path, ", store at ", job_.store));
+  Verbose(absl::StrCat("job ", job_->identity().job_id, ": ", options_.ranks, " of ", context_.path, ", store at ",
+                       job_->identity().store));
   for (int rank = 0; rank < options_.ranks; ++rank) {
     RETURN_IF_ERROR(Annotate(StartOne(rank), absl::StrCat("starting rank ", rank)));
   }
   exec_errors_write_.Reset();
+  output_.Flush();  // what was said so far, before the first wait
   return absl::OkStatus();
 }
 
@@ -156,7 +148,7 @@ absl::Status Supervisor::StartOne(int rank) {
   command.arguments = options_.command;
   std::vector<std::string> inherited;
   for (char** entry = environ; *entry != nullptr; ++entry) inherited.emplace_back(*entry);
-  command.environment = RankEnvironment(inherited, options_.exports, job_, rank);
+  command.environment = RankEnvironment(inherited, options_.exports, job_->identity(), rank);
   // A terminal is not handed on: a rank's group is not its foreground group, and reading would stop the rank.
   command.stdin_fd = rank == 0 && isatty(0) == 0 ? 0 : null_.get();
   command.error_fd = exec_errors_write_.get();

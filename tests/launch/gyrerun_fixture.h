@@ -25,7 +25,7 @@ struct Outcome {
 class Gyrerun {
  public:
   struct Setup {
-    std::string input = {};        // what it reads from standard input; then the end
+    std::string input = {};     // what it reads from standard input; then the end
     bool close_output = false;  // nobody reads its standard output
     bool join_output = false;   // standard error is the same pipe as standard output
     bool read_output = true;    // Wait reads the output as it comes

@@ -3,14 +3,13 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <sstream>
 
 #include "gtest/gtest.h"
 #include "gyrerun_fixture.h"
+#include "support/temporary.h"
 
 namespace gyre::launch {
 
@@ -82,9 +81,8 @@ TEST(GyrerunOutputTest, AVeryLongLinePasses) {
 }
 
 TEST(GyrerunOutputTest, FilesHoldEachRanksOwn) {
-  std::string pattern = testing::TempDir() + "gyre-output-XXXXXX";
-  ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-  const std::string dir = pattern + "/deep/down";
+  const support::TemporaryDirectory folder;
+  const std::string dir = folder.path().string() + "/deep/down";
   const Outcome outcome = RunToEnd(
       {"-np", "2", "--tag-output", "--output-dir", dir, "sh", "-c", "echo out $GYRE_RANK; printf err$GYRE_RANK >&2"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
@@ -92,7 +90,6 @@ TEST(GyrerunOutputTest, FilesHoldEachRanksOwn) {
   EXPECT_EQ(ReadFile(dir + "/rank.1.out"), "out 1\n");
   EXPECT_EQ(ReadFile(dir + "/rank.1.err"), "err1");
   EXPECT_NE(outcome.out.find("[1]<stdout>:out 1\n"), std::string::npos) << outcome.out;
-  std::filesystem::remove_all(pattern);
 }
 
 TEST(GyrerunOutputTest, AnOutputDirThatCannotBeIs74) {

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "gtest/gtest.h"
+#include "support/temporary.h"
 
 namespace gyre::launch {
 
@@ -14,16 +15,12 @@ namespace {
 class ProgramTest : public testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = testing::TempDir() + "gyre-program-XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    dir_ = pattern;
     for (const char* folder : {"a", "b", "b/folder"}) std::filesystem::create_directory(dir_ + "/" + folder);
     Make("a/plain", 0644);
     Make("b/plain", 0755);
     Make("b/tool", 0755);
     Make("a/data", 0644);
   }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
 
   void Make(const std::string& name, mode_t mode) const {
     std::ofstream(dir_ + "/" + name) << "#!/bin/sh\n";
@@ -33,7 +30,8 @@ class ProgramTest : public testing::Test {
     return FindProgram(program, dir_ + "/a:" + dir_ + "/none:" + dir_ + "/b");
   }
 
-  std::string dir_;
+  const support::TemporaryDirectory folder_;
+  const std::string dir_ = folder_.path();
 };
 
 TEST_F(ProgramTest, TheFirstExecutableAlongThePath) {

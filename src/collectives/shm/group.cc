@@ -97,11 +97,9 @@ void Group::Break(const absl::Status& status, int culprit) {
 
 std::optional<shm::LastWords::Content> Group::FindLastWords(int* by_member) const {
   for (int m = 0; m < size(); ++m) {
-    if (m == self_) continue;
-    if (auto words = head(m).last_words.Read()) {
-      *by_member = m;
-      return words;
-    }
+    if (m == self_ || !head(m).last_words.written()) [[likely]] continue;
+    *by_member = m;
+    return head(m).last_words.Read();
   }
   return std::nullopt;
 }

@@ -50,16 +50,17 @@ shm::Progress Operation::Poll() {
 
 bool Operation::Begin() {
   call_ = ++channel_.calls;
-  if (absl::Status broken = group_.status(); !broken.ok()) [[unlikely]] {
-    status_ = absl::FailedPreconditionError(absl::StrCat("the communicator is unusable: ", broken.message()));
-  } else if (group_.node().closed()) [[unlikely]] {
-    status_ = absl::FailedPreconditionError("the runtime was shut down");
+  if (group_.node().closed()) [[unlikely]] {
+    End(absl::FailedPreconditionError("the runtime was shut down"));
+  } else if (absl::Status broken = group_.status(); !broken.ok()) [[unlikely]] {
+    End(absl::FailedPreconditionError(absl::StrCat("the communicator is unusable: ", broken.message())));
+  } else if (FindGivenUp()) [[unlikely]] {
+    // A late rank must not write into buffers whose owners have stopped waiting for it.
   } else {
     state_ = State::kPosted;
     Post();
     return true;
   }
-  state_ = State::kEnded;
   return false;
 }
 
@@ -99,20 +100,28 @@ bool Operation::Check(TimePoint now) {
   if (state_ == State::kBefore) return false;
   if (deadline_ == TimePoint{}) deadline_ = DeadlineAfter(now, timeout_);
   if (meeting().Gathered()) return false;  // it goes on
-  if (group_.node().closed()) return Fail(absl::FailedPreconditionError("the runtime was shut down"), -1);
-  if (CheckLosses()) return true;
+  if (group_.node().closed()) {
+    // No last words: that this rank left, its peers see for themselves.
+    End(absl::FailedPreconditionError("the runtime was shut down"));
+    return true;
+  }
+  if (FindGivenUp() || FindLost()) return true;
   if (now < deadline_) return false;
   return FailLate();
 }
 
-bool Operation::CheckLosses() {
+// Whether another member has broken the group.
+bool Operation::FindGivenUp() {
   int by = 0;
-  if (const auto words = group_.FindLastWords(&by)) {
-    if (meeting().Gathered()) return false;
-    return Fail(absl::AbortedError(absl::StrCat(Context(), " was aborted: ", group_.RankName(by),
-                                                " gave the communicator up: ", words->text)),
-                by);
-  }
+  const auto words = group_.FindLastWords(&by);
+  if (!words) return false;
+  return Fail(absl::AbortedError(absl::StrCat(Context(), " was aborted: ", group_.RankName(by),
+                                              " gave the communicator up: ", words->text)),
+              by);
+}
+
+// Whether a member that this round waits for is gone.
+bool Operation::FindLost() {
   if (group_.node().losses() == 0) return false;
   for (int m = 0; m < size(); ++m) {
     if (m == rank() || meeting().HasPosted(m)) continue;
@@ -149,9 +158,13 @@ std::string Operation::MissingRanks(int* first) {
 
 bool Operation::Fail(absl::Status status, int culprit) {
   group_.Break(status, culprit);
+  End(std::move(status));
+  return true;
+}
+
+void Operation::End(absl::Status status) {
   status_ = std::move(status);
   state_ = State::kEnded;
-  return true;
 }
 
 }  // namespace gyre::internal

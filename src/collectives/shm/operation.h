@@ -54,7 +54,9 @@ class Operation : public Pollable {
   void Post();
   bool Agreed();
   bool Fail(absl::Status status, int culprit);
-  bool CheckLosses();
+  void End(absl::Status status);
+  bool FindGivenUp();
+  bool FindLost();
   bool FailLate();
   int Member(int channel_member) const;
   std::string Context() const;
