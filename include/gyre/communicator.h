@@ -34,12 +34,13 @@
 namespace gyre {
 
 namespace internal {
+struct Call;
 class CommunicatorState;
 }  // namespace internal
 
 // Options of any operation.
 struct CallOptions {
-  std::optional<std::chrono::milliseconds> timeout;  // default: the runtime's operation_timeout
+  std::optional<std::chrono::milliseconds> timeout = std::nullopt;  // default: the runtime's operation_timeout
 };
 
 // Options of a reducing operation: result = postscale * reduce(prescale * input of each rank). The scales apply to
@@ -48,7 +49,7 @@ struct ReduceOptions {
   ReduceOp op = ReduceOp::kSum;
   double prescale = 1.0;
   double postscale = 1.0;
-  std::optional<std::chrono::milliseconds> timeout;  // default: the runtime's operation_timeout
+  std::optional<std::chrono::milliseconds> timeout = std::nullopt;  // default: the runtime's operation_timeout
 };
 
 class GYRE_EXPORT Communicator {
@@ -70,7 +71,8 @@ class GYRE_EXPORT Communicator {
   absl::Status AllReduce(TensorView in_out, const ReduceOptions& options = {});
 
   // `in` is the concatenation of a segment for each rank; rank r's `out` becomes the reduction of all ranks' segment
-  // r. Segments are in.count / size() elements (exactly), or counts[r] in the V form (counts alike on all ranks).
+  // r. Segments are in.count / size() elements (exactly), or counts[r] in the V form (counts alike on all ranks). `out`
+  // may be this rank's segment of `in`.
   absl::Status ReduceScatter(ConstTensorView in, TensorView out, const ReduceOptions& options = {});
   absl::Status ReduceScatterV(ConstTensorView in, std::span<const int64_t> counts, TensorView out,
                               const ReduceOptions& options = {});
@@ -90,7 +92,8 @@ class GYRE_EXPORT Communicator {
 
   // `in` and `out` are concatenations of a segment for each rank; rank r's segment s of `in` becomes rank s's segment
   // r of `out`. Segments are count / size() elements (exactly). In the V form this rank sends send_counts[s] elements
-  // to rank s and receives receive_counts[s] from it; what s sends and what is expected must agree.
+  // to rank s and receives receive_counts[s] from it; what s sends and what is expected must agree. `in` may be `out`
+  // where send and receive counts are equal.
   absl::Status AllToAll(ConstTensorView in, TensorView out, const CallOptions& options = {});
   absl::Status AllToAllV(ConstTensorView in, std::span<const int64_t> send_counts, TensorView out,
                          std::span<const int64_t> receive_counts, const CallOptions& options = {});
@@ -131,6 +134,8 @@ class GYRE_EXPORT Communicator {
  private:
   friend class Runtime;
   explicit Communicator(std::shared_ptr<internal::CommunicatorState> state);
+  absl::Status Run(internal::Call&& call);
+  Work Start(internal::Call&& call);
 
   std::shared_ptr<internal::CommunicatorState> state_;
 };

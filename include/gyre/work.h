@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "gyre/export.h"
@@ -9,7 +10,7 @@
 namespace gyre {
 
 namespace internal {
-class Operation;
+class Pollable;
 class Progress;
 }  // namespace internal
 
@@ -28,10 +29,10 @@ class [[nodiscard]] GYRE_EXPORT Work {
 
  private:
   friend class Communicator;
-  Work(std::shared_ptr<internal::Operation> operation, std::shared_ptr<internal::Progress> progress)
+  Work(std::shared_ptr<internal::Pollable> operation, std::shared_ptr<internal::Progress> progress)
       : operation_(std::move(operation)), progress_(std::move(progress)) {}
 
-  std::shared_ptr<internal::Operation> operation_;
+  std::shared_ptr<internal::Pollable> operation_;
   std::shared_ptr<internal::Progress> progress_;
 };
 

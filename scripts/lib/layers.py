@@ -25,8 +25,9 @@ ALLOWED = {
 }
 # Folders outside src/, and which of src/ they may include.
 OUTSIDE = {"examples": set(), "bindings": set(), "bench": {"base", "device", "transport/sim"}}
-# Folders of backends: from outside, only their factory.h, and only where everything is put together.
-BACKENDS = re.compile(r"^(transport/(?:shm|tcp|ucx|sim)|collectives/(?:nccl|mpi)|device/cuda)/(.+)$")
+# Folders of interchangeable backends: from outside, only their factory.h, and only where everything is put together.
+# transport/shm is none of them: a host's shared memory is what collectives/shm and the runtime stand on.
+BACKENDS = re.compile(r"^(transport/(?:tcp|ucx|sim)|collectives/(?:nccl|mpi)|device/cuda)/(.+)$")
 COMPOSERS = {"runtime", "bench"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<(gyre/[^>]+)>)')

@@ -13,8 +13,8 @@ namespace {
 constexpr int64_t kSlurmFirstSpecialStep = 0xfffffff0;
 
 absl::Status Missing(std::string_view there, std::string_view missing) {
-  return absl::FailedPreconditionError(
-      absl::StrCat(ToAbsl(there), " is set but ", ToAbsl(missing), " is missing: the launcher's environment is half there"));
+  return absl::FailedPreconditionError(absl::StrCat(ToAbsl(there), " is set but ", ToAbsl(missing),
+                                                    " is missing: the launcher's environment is half there"));
 }
 
 absl::StatusOr<int64_t> Number(const Environment& environment, std::string_view name, std::string_view because_of) {
@@ -33,8 +33,8 @@ absl::StatusOr<Identity> RankOfSize(const Environment& environment, std::string_
   ASSIGN_OR_RETURN(const int64_t rank, Number(environment, rank_name, size_name));
   ASSIGN_OR_RETURN(const int64_t size, Number(environment, size_name, rank_name));
   if (size < 1 || size > INT32_MAX || rank >= size) {
-    return absl::InvalidArgumentError(absl::StrCat(ToAbsl(rank_name), "=", rank, " is not below ", ToAbsl(size_name),
-                                                   "=", size));
+    return absl::InvalidArgumentError(
+        absl::StrCat(ToAbsl(rank_name), "=", rank, " is not below ", ToAbsl(size_name), "=", size));
   }
   Identity identity;
   identity.rank = static_cast<int>(rank);
@@ -65,26 +65,42 @@ absl::StatusOr<Identity> FromConfig(const Config& config) {
   return identity;
 }
 
+// Likewise for Slurm, which counts nodes.
+absl::Status CheckOneNode(const Config& config, const Environment& environment) {
+  const std::string_view name = environment("SLURM_STEP_NUM_NODES") ? "SLURM_STEP_NUM_NODES" : "SLURM_NNODES";
+  if (config.store || !environment(name)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const int64_t nodes, Number(environment, name, ""));
+  if (nodes == 1) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat("Slurm started the ranks on ", nodes, " nodes (", ToAbsl(name),
+                                               "): several hosts need GYRE_STORE and GYRE_SECRET_FILE"));
+}
+
+std::string_view SlurmSizeName(const Environment& environment) {
+  return environment("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
+}
+
 absl::StatusOr<Identity> FromPmix(const Config& config, const Environment& environment) {
   const bool open_mpi = environment("OMPI_COMM_WORLD_RANK") || environment("OMPI_COMM_WORLD_SIZE");
-  const std::string_view slurm_size = environment("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
-  ASSIGN_OR_RETURN(Identity identity,
-                   open_mpi ? RankOfSize(environment, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")
-                            : RankOfSize(environment, "PMIX_RANK", slurm_size));
+  ASSIGN_OR_RETURN(Identity identity, open_mpi ? RankOfSize(environment, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")
+                                               : RankOfSize(environment, "PMIX_RANK", SlurmSizeName(environment)));
   identity.launcher = open_mpi ? "openmpi" : "slurm";
-  identity.meeting = Meeting::kPmix;
+  identity.meeting = Meeting::kLocalFile;
   const auto name = environment("PMIX_NAMESPACE");
-  if (!name && !config.store) return Missing(open_mpi ? "OMPI_COMM_WORLD_RANK" : "PMIX_RANK", "PMIX_NAMESPACE");
-  identity.job_id = absl::StrCat("pmix-", name.value_or("job"));
+  if (!name && !config.store && identity.size > 1) {
+    return Missing(open_mpi ? "OMPI_COMM_WORLD_RANK" : "PMIX_RANK", "PMIX_NAMESPACE");
+  }
+  // The namespace alone is a short hash; where the launcher's server is makes it this host's only one.
+  identity.job_id = absl::StrCat("pmix-", name.value_or(""), "-", environment("PMIX_SERVER_TMPDIR").value_or(""), "-",
+                                 environment("PMIX_SERVER_URI2").value_or(""));
   RETURN_IF_ERROR(CheckOneHost(config, environment, identity, "OMPI_COMM_WORLD_LOCAL_SIZE"));
+  if (!open_mpi) RETURN_IF_ERROR(CheckOneNode(config, environment));
   return identity;
 }
 
-absl::StatusOr<Identity> FromPmi(const Config& config, const Environment& environment) {
+absl::StatusOr<Identity> FromHydra(const Config& config, const Environment& environment) {
   ASSIGN_OR_RETURN(Identity identity, RankOfSize(environment, "PMI_RANK", "PMI_SIZE"));
   identity.launcher = "mpich";
-  identity.meeting = Meeting::kPmi;
-  identity.job_id = absl::StrCat("pmi-", environment("PMI_JOBID").value_or("job"));
+  identity.meeting = Meeting::kHydraFile;
   if (!config.store && !environment("PMI_FD")) return Missing("PMI_RANK", "PMI_FD");
   RETURN_IF_ERROR(CheckOneHost(config, environment, identity, "MPI_LOCALNRANKS"));
   return identity;
@@ -142,20 +158,13 @@ bool InSlurmStep(const Environment& environment) {
 }
 
 absl::StatusOr<Identity> FromSlurm(const Config& config, const Environment& environment) {
-  const std::string_view size_name = environment("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
-  ASSIGN_OR_RETURN(Identity identity, RankOfSize(environment, "SLURM_PROCID", size_name));
+  ASSIGN_OR_RETURN(Identity identity, RankOfSize(environment, "SLURM_PROCID", SlurmSizeName(environment)));
   ASSIGN_OR_RETURN(const int64_t job, Number(environment, "SLURM_JOB_ID", "SLURM_PROCID"));
   ASSIGN_OR_RETURN(const int64_t step, Number(environment, "SLURM_STEP_ID", "SLURM_PROCID"));
   identity.launcher = "slurm";
   identity.meeting = Meeting::kLocalFile;
   identity.job_id = absl::StrCat("slurm-", job, ".", step);
-  const std::string_view nodes_name = environment("SLURM_STEP_NUM_NODES") ? "SLURM_STEP_NUM_NODES" : "SLURM_NNODES";
-  if (config.store || !environment(nodes_name)) return identity;
-  ASSIGN_OR_RETURN(const int64_t nodes, Number(environment, nodes_name, "SLURM_PROCID"));
-  if (nodes > 1) {
-    return absl::UnimplementedError(absl::StrCat("Slurm started the ranks on ", nodes, " nodes (", ToAbsl(nodes_name),
-                                                 "): several hosts need GYRE_STORE and GYRE_SECRET_FILE"));
-  }
+  RETURN_IF_ERROR(CheckOneNode(config, environment));
   return identity;
 }
 
@@ -168,7 +177,7 @@ absl::StatusOr<Identity> FromLauncher(const Config& config, const Environment& e
   // Slurm's own PMI (srun --mpi=pmi2) sets the same names but speaks PMI-2; Hydra tells itself by MPI_LOCALNRANKS, also
   // where it was started inside a Slurm step.
   if (any("PMI_RANK", "PMI_SIZE") && (environment("MPI_LOCALNRANKS") || !InSlurmStep(environment))) {
-    return FromPmi(config, environment);
+    return FromHydra(config, environment);
   }
   if (any("RANK", "WORLD_SIZE")) return FromTorchrun(config, environment);
   if (any("HOROVOD_RANK", "HOROVOD_SIZE")) return FromHorovodrun(config, environment);
@@ -191,6 +200,7 @@ absl::StatusOr<Identity> FindIdentity(const Config& config, const Environment& e
     identity.store = *config.store;
   }
   if (config.job_id) identity.job_id = *config.job_id;
+  if (identity.meeting == Meeting::kHydraFile) return identity;
   if (identity.job_id.empty()) identity.job_id = identity.store.empty() ? "alone" : "job-" + identity.store;
   return identity;
 }

@@ -17,21 +17,21 @@ enum class Meeting {
   kLauncherStore,  // the launcher serves the store at `store`
   kRankZeroStore,  // rank 0 serves it at `store`
   kLocalFile,      // rank 0 serves it at a loopback port that it writes into a file in the user's directory
-  kPmix,           // likewise, and publishes port and secret through PMIx
-  kPmi,            // likewise, through PMI-1 (MPICH's Hydra)
+  kHydraFile,      // likewise, the file named after the launcher process behind PMI_FD (MPICH)
 };
 
 struct Identity {
   int rank = 0;
   int size = 1;
   std::string launcher = "none";  // "gyrerun", "explicit", "openmpi", "mpich", "torchrun", "horovodrun", "slurm"
-  std::string job_id;             // tells this job from others of the user
+  std::string job_id;             // tells this job from others of the user; kHydraFile: still to be found
   Meeting meeting = Meeting::kAlone;
-  std::string store;              // "host:port" for kLauncherStore and kRankZeroStore
+  std::string store;  // "host:port" for kLauncherStore and kRankZeroStore
 };
 
-// In this order: rank and size of `config` (gyrerun gives them, or the program itself); Open MPI and other PMIx
-// launchers; MPICH's Hydra; torchrun's variables; horovodrun --gloo; a Slurm step. None: alone. Where the
+// All launchers are judged by their variables alone; none is spoken to (docs/decisions/mpi_launchers.md has the
+// reason). In this order: rank and size of `config` (gyrerun gives them, or the program itself); Open MPI and other
+// PMIx launchers; MPICH's Hydra; torchrun's variables; horovodrun --gloo; a Slurm step. None: alone. Where the
 // configuration has a store, ranks meet there whatever the launcher.
 //   kFailedPrecondition  half an environment: names the variable that is missing
 //   kInvalidArgument     a variable that is not a number, a rank that is not below the size

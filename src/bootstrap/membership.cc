@@ -4,15 +4,14 @@
 #include <thread>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "base/status.h"
+#include "bootstrap/hydra.h"
 #include "bootstrap/local_rendezvous.h"
-#include "bootstrap/pmi.h"
 #include "bootstrap/secret.h"
 #include "net/endpoint.h"
+#include "net/socket.h"
 
 namespace gyre {
 
@@ -37,12 +36,15 @@ class Joiner {
 
   absl::StatusOr<Met> Join() {
     switch (identity_.meeting) {
-      case Meeting::kAlone: return Alone();
-      case Meeting::kLauncherStore: return AtLaunchersStore();
-      case Meeting::kRankZeroStore: return AtGivenStore();
-      case Meeting::kLocalFile: return ByLocalFile();
-      case Meeting::kPmix:
-      case Meeting::kPmi: return ThroughLauncher();
+      case Meeting::kAlone:
+        return Alone();
+      case Meeting::kLauncherStore:
+        return AtLaunchersStore();
+      case Meeting::kRankZeroStore:
+        return AtGivenStore();
+      case Meeting::kLocalFile:
+      case Meeting::kHydraFile:
+        return ByLocalFile();
     }
     return absl::InternalError("no such meeting");
   }
@@ -147,6 +149,10 @@ class Joiner {
   absl::StatusOr<std::unique_ptr<StoreClient>> MeetAtPerhapsStale(const Endpoint& store,
                                                                   const std::string& secret) const {
     const TimePoint attempt = std::min(deadline_, std::chrono::steady_clock::now() + kStaleAttempt);
+    // Rank 0 listened before it published: where nobody listens there is no use in Connect's retries.
+    if (const auto probe = ConnectTcp(store, attempt); !probe.ok()) {
+      return absl::UnavailableError(probe.status().message());
+    }
     const HandshakeIdentity self{identity_.job_id, kFirstEpoch, identity_.rank, Role::kRank};
     auto client = StoreClient::Connect(store, self, identity_.size, secret, attempt);
     if (!client.ok() && !absl::IsFailedPrecondition(client.status())) {
@@ -166,42 +172,11 @@ class Joiner {
       const bool again = absl::IsUnavailable(client.status()) || absl::IsCancelled(client.status());
       if (client.ok() || !again || first()) return client;
       if (std::chrono::steady_clock::now() + kRetryPause >= deadline_) {
-        return absl::DeadlineExceededError(absl::StrCat("rank 0's store was not reached in time: ",
-                                                        client.status().message()));
+        return absl::DeadlineExceededError(
+            absl::StrCat("rank 0's store was not reached in time: ", client.status().message()));
       }
       std::this_thread::sleep_for(kRetryPause);
     }
-  }
-
-  // Rank 0's endpoint and secret travel through the launcher's own key-value space.
-  absl::StatusOr<Met> ThroughLauncher() const {
-    Met met;
-    ASSIGN_OR_RETURN(met.secret, GivenSecret());
-    std::string card;
-    if (first()) {
-      const bool given = !met.secret.empty();  // then the others were given it too
-      if (!given) {
-        ASSIGN_OR_RETURN(met.secret, MakeSecret());
-      }
-      ASSIGN_OR_RETURN(met.server, Serve(Endpoint{"127.0.0.1", 0}, met.secret));
-      card = absl::StrCat(ToString(met.server->endpoint()), "/", given ? "" : absl::BytesToHexString(met.secret));
-    }
-    ASSIGN_OR_RETURN(card, Broadcast(card));
-    const std::pair<std::string, std::string> parts = absl::StrSplit(card, absl::MaxSplits('/', 1));
-    ASSIGN_OR_RETURN(const Endpoint store, ParseEndpoint(parts.first));
-    if (met.secret.empty()) met.secret = absl::HexStringToBytes(parts.second);
-    ASSIGN_OR_RETURN(met.client, Meet(store, met.secret, deadline_));
-    return met;
-  }
-
-  absl::StatusOr<std::string> Broadcast(const std::string& card) const {
-    if (identity_.meeting == Meeting::kPmix) return PmixBroadcast(identity_.rank, card, deadline_);
-    int fd = -1;
-    const auto text = environment_("PMI_FD");
-    if (!text || !absl::SimpleAtoi(*text, &fd) || fd < 0) {
-      return absl::InvalidArgumentError(absl::StrCat("PMI_FD=", text.value_or(""), " is no descriptor"));
-    }
-    return PmiBroadcast(fd, identity_.rank, card, deadline_);
   }
 
   const Config& config_;
@@ -210,11 +185,24 @@ class Joiner {
   const TimePoint deadline_;
 };
 
+// MPICH names its jobs by nothing in the environment, but by the launcher's process.
+absl::Status FindHydraJob(const Environment& environment, Identity& identity) {
+  int fd = -1;
+  const auto text = environment("PMI_FD");
+  if (!text || !absl::SimpleAtoi(*text, &fd) || fd < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("PMI_FD=", text.value_or(""), " is no descriptor"));
+  }
+  ASSIGN_OR_RETURN(const std::string name, HydraJobName(fd));
+  identity.job_id = identity.job_id.empty() ? name : absl::StrCat(identity.job_id, "-", name);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Membership>> Membership::Join(const Config& config, const Environment& environment,
                                                              TimePoint deadline) {
   ASSIGN_OR_RETURN(Identity identity, FindIdentity(config, environment));
+  if (identity.meeting == Meeting::kHydraFile) RETURN_IF_ERROR(FindHydraJob(environment, identity));
   auto met = Joiner(config, environment, identity, deadline).Join();
   if (!met.ok()) {
     return Annotate(met.status(), absl::StrCat("rank ", identity.rank, " of ", identity.size, " could not join"));
@@ -229,7 +217,9 @@ Membership::Membership(Identity identity, std::string secret)
     : identity_(std::move(identity)), secret_(std::move(secret)) {}
 
 // The client first: others learn that this rank has left, then that the store has gone.
-Membership::~Membership() { client_.reset(); }
+Membership::~Membership() {
+  client_.reset();
+}
 
 absl::StatusOr<std::vector<std::string>> Membership::Gather(std::string_view name, std::string value,
                                                             TimePoint deadline) {

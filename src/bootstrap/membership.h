@@ -25,7 +25,7 @@ class Membership {
   //   kDeadlineExceeded    names the ranks that did not come, or the store that was not reached
   //   kFailedPrecondition  the environment contradicts itself, or there is no secret; says what to do
   //   kUnauthenticated     somebody there holds another secret
-  //   kUnimplemented       ranks on several hosts; no PMIx in this build
+  //   kUnimplemented       ranks on several hosts without a store they could share
   static absl::StatusOr<std::unique_ptr<Membership>> Join(const Config& config, const Environment& environment,
                                                           TimePoint deadline);
   ~Membership();

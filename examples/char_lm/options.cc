@@ -1,0 +1,76 @@
+#include "options.h"
+
+#include <CLI/CLI.hpp>
+#include <limits>
+#include <map>
+
+#include "exit_code.h"
+
+namespace char_lm {
+
+namespace {
+
+struct Preset {
+  int context;
+  int hidden;
+  int64_t batch;
+  float learning_rate;
+};
+
+constexpr char kFooter[] =
+    "The same seed, text and --batch train the same model on any number of ranks, but for rounding.\n"
+    "Exit codes: 0 done; 1 failed, with one line on standard error; 64 wrong usage; 130 or 143 stopped by SIGINT or\n"
+    "SIGTERM at the end of a step, all ranks at the same (a second signal ends the rank at once).";
+
+void AddOptions(CLI::App& app, Options& options, std::string& preset) {
+  constexpr auto kMost = std::numeric_limits<int32_t>::max();
+  app.add_option("--text", options.text, "Text to learn, any file (default: this machine's licence texts)");
+  app.add_option("--steps", options.steps, "Steps to have trained at the end")->check(CLI::Range(0, kMost));
+  app.add_option("--batch", options.batch, "Characters a step, over all ranks (default: the preset's)")
+      ->check(CLI::Range(1, 1 << 24));
+  app.add_option("--preset", preset, "Size of the model: small or medium")
+      ->check(CLI::IsMember({"small", "medium"}))
+      ->capture_default_str();
+  app.add_option("--lr", options.learning_rate, "Adam's learning rate at the start (default: the preset's)")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--seed", options.seed, "Seed of the weights and of the choice of samples")->capture_default_str();
+  app.add_option("--heldout-fraction", options.heldout_fraction,
+                 "Share of the text, from its end, that is not trained on (200,000 characters at most)")
+      ->check(CLI::Range(0.0001, 0.9))
+      ->capture_default_str();
+  app.add_option("--eval-every", options.eval_every, "Evaluate on the held-out text every so many steps")
+      ->check(CLI::Range(1, kMost));
+  auto* checkpoint = app.add_option("--checkpoint", options.checkpoint, "Write the state of training to this file");
+  app.add_option("--checkpoint-every", options.checkpoint_every, "Every so many steps (default: at the end only)")
+      ->check(CLI::Range(1, kMost))
+      ->needs(checkpoint);
+  app.add_flag("--resume", options.resume, "Go on from --checkpoint, to the bit as if never stopped")
+      ->needs(checkpoint);
+  app.add_option("--loss-file", options.loss_file, "Write a line \"step,loss\" a step (with --resume: append)");
+  app.add_flag("--json", options.json, "End with one line of JSON");
+  app.add_flag("--quiet", options.quiet, "No progress");
+}
+
+}  // namespace
+
+std::optional<int> ParseOptions(int argc, char** argv, Options& options) {
+  CLI::App app("Trains a character-level language model, data-parallel over the ranks it is started on.", "char_lm");
+  app.footer(kFooter);
+  std::string preset = "small";
+  AddOptions(app, options, preset);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitSuccess : kExitUsage;
+  }
+  const Preset chosen = preset == "small"
+                            ? Preset{.context = 8, .hidden = 288, .batch = 1536, .learning_rate = 0.006f}
+                            : Preset{.context = 12, .hidden = 512, .batch = 4096, .learning_rate = 0.004f};
+  options.context = chosen.context;
+  options.hidden = chosen.hidden;
+  if (options.batch == 0) options.batch = chosen.batch;
+  if (options.learning_rate == 0) options.learning_rate = chosen.learning_rate;
+  return std::nullopt;
+}
+
+}  // namespace char_lm

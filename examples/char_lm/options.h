@@ -1,0 +1,34 @@
+// What the program is asked to do.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "model.h"
+
+namespace char_lm {
+
+struct Options {
+  std::string text;  // file; empty: the licence texts
+  int64_t steps = 1000;
+  int64_t batch = 0;  // characters a step, over all ranks
+  float learning_rate = 0;
+  uint64_t seed = 1;
+  double heldout_fraction = 0.1;
+  int64_t eval_every = 0;        // steps; 0: only at the end
+  std::string checkpoint;        // file; empty: none
+  int64_t checkpoint_every = 0;  // steps; 0: only at the end
+  bool resume = false;
+  std::string loss_file;  // empty: none
+  bool json = false;
+  bool quiet = false;
+  int context = 0;  // of the model, from the preset
+  int hidden = 0;
+};
+
+// Fills `options` from the command line. Returns the exit code if the program is to end at once (after --help, or with
+// what is wrong on standard error), otherwise nothing.
+std::optional<int> ParseOptions(int argc, char** argv, Options& options);
+
+}  // namespace char_lm

@@ -1,0 +1,263 @@
+#include "trainer.h"
+
+#include <signal.h>
+
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <numbers>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "checkpoint.h"
+#include "gyre/arena.h"
+#include "gyre/communicator.h"
+#include "gyre/optimizer.h"
+#include "gyre/status_macros.h"
+#include "model.h"
+#include "xxhash.h"
+
+namespace char_lm {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// What travels behind the gradient in the same allreduce.
+enum Extra : size_t { kLoss, kInterrupts, kTerminations, kExtras };
+
+constexpr double kRateStep = 400;  // Adam's rate falls as 1 / sqrt(1 + step / this), whatever --steps is
+constexpr int64_t kEvaluationSlice = 4096;
+
+double Seconds(Clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+Identity IdentityOf(const Options& options, const Corpus& corpus) {
+  return {.text_hash = corpus.hash,
+          .seed = options.seed,
+          .batch = options.batch,
+          .alphabet = static_cast<int64_t>(corpus.alphabet.size()),
+          .context = options.context,
+          .hidden = options.hidden};
+}
+
+class Trainer {
+ public:
+  Trainer(gyre::Runtime& runtime, const Options& options, const Corpus& corpus, const StopSignal& stop_signal)
+      : runtime_(runtime),
+        world_(runtime.world()),
+        options_(options),
+        corpus_(corpus),
+        stop_signal_(stop_signal),
+        identity_(IdentityOf(options, corpus)),
+        model_(
+            {.alphabet = static_cast<int>(identity_.alphabet), .context = options.context, .hidden = options.hidden}),
+        weights_(static_cast<size_t>(model_.shape().parameters())),
+        progress_(leader() && !options.quiet, options.steps, options.batch) {}
+
+  absl::StatusOr<Outcome> Run() {
+    RETURN_IF_ERROR(CheckRanksAgree());
+    RETURN_IF_ERROR(Prepare());
+    ASSIGN_OR_RETURN(const int signal_number, Loop());
+    progress_.EndLine();
+    RETURN_IF_ERROR(SaveCheckpoint());
+    if (loss_file_.is_open() && !loss_file_) return LossFileError();
+    Outcome outcome{.stopped_by = signal_number, .times = times_};
+    if (signal_number != 0) return outcome;
+    ASSIGN_OR_RETURN(outcome.heldout_bits_per_char, Evaluate());
+    outcome.weights_hash = XXH3_64bits(weights_.data(), weights_.size() * sizeof(float));
+    ASSIGN_OR_RETURN(const int odd_rank, FindOddRank(outcome.weights_hash));
+    outcome.replicas_identical = odd_rank < 0;
+    return outcome;
+  }
+
+ private:
+  bool leader() const { return world_.rank() == 0; }
+
+  // The lowest rank whose value is not rank 0's; -1 if all are equal.
+  absl::StatusOr<int> FindOddRank(uint64_t value) {
+    std::array<int64_t, 1> mine = {static_cast<int64_t>(value)};
+    std::vector<int64_t> all(static_cast<size_t>(world_.size()));
+    RETURN_IF_ERROR(world_.AllGather(mine, all));
+    for (int rank = 1; rank < world_.size(); ++rank) {
+      if (all[rank] != all[0]) return rank;
+    }
+    return -1;
+  }
+
+  absl::Status CheckRanksAgree() {
+    const auto rate = static_cast<int64_t>(1e9 * options_.learning_rate);
+    const std::array<int64_t, 4> plan = {options_.steps, options_.eval_every, options_.resume, rate};
+    const uint64_t seed = XXH3_64bits(&identity_, sizeof(identity_));
+    ASSIGN_OR_RETURN(const int odd, FindOddRank(XXH3_64bits_withSeed(plan.data(), sizeof(plan), seed)));
+    if (odd < 0) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("rank ", odd, " has another text or other options than rank 0"));
+  }
+
+  // Memory, optimizer, and weights: rank 0's new ones or those of the checkpoint.
+  absl::Status Prepare() {
+    const auto bytes = static_cast<int64_t>((weights_.size() + kExtras) * sizeof(float));
+    ASSIGN_OR_RETURN(buffer_, runtime_.Allocate(bytes));
+    const std::array<int64_t, 1> counts = {static_cast<int64_t>(weights_.size())};
+    // beta2 below Adam's usual 0.999: trainings here are short.
+    ASSIGN_OR_RETURN(optimizer_, gyre::Optimizer::Create(
+                                     gyre::Adam{.learning_rate = options_.learning_rate, .beta2 = 0.99f}, counts));
+    if (options_.resume) {
+      RETURN_IF_ERROR(Resume());
+    } else {
+      if (leader()) model_.Initialise(options_.seed, weights_);
+      RETURN_IF_ERROR(world_.Broadcast(weights_, 0));
+    }
+    if (leader() && !options_.loss_file.empty()) {
+      loss_file_.open(options_.loss_file, options_.resume ? std::ios::app : std::ios::trunc);
+      if (!loss_file_) return LossFileError();
+    }
+    return absl::OkStatus();
+  }
+
+  // Rank 0 reads; the others get from it what they need, or that it failed.
+  absl::Status Resume() {
+    Checkpoint checkpoint;
+    absl::Status status;
+    if (leader()) {
+      auto read = ReadCheckpoint(options_.checkpoint);
+      status = read.status();
+      if (read.ok()) checkpoint = *std::move(read);
+      if (status.ok()) status = CheckSame(checkpoint.identity, identity_);
+      if (status.ok() && checkpoint.weights.size() != weights_.size()) {
+        status = absl::DataLossError("the checkpoint has another number of weights than its own shape says");
+      }
+    }
+    std::array<int64_t, 3> header = {status.ok(), checkpoint.step, std::ssize(checkpoint.optimizer)};
+    RETURN_IF_ERROR(world_.Broadcast(header, 0));
+    if (header[0] == 0) {
+      return leader() ? status : absl::FailedPreconditionError("rank 0 could not resume from the checkpoint");
+    }
+    step_ = header[1];
+    if (leader()) weights_ = std::move(checkpoint.weights);
+    RETURN_IF_ERROR(world_.Broadcast(weights_, 0));
+    checkpoint.optimizer.resize(static_cast<size_t>(header[2]));
+    RETURN_IF_ERROR(world_.Broadcast({checkpoint.optimizer.data(), header[2], gyre::DType::kU8}, 0));
+    return optimizer_->Restore(checkpoint.optimizer);
+  }
+
+  // Trains up to the last step. Returns the signal that stopped it, or 0.
+  absl::StatusOr<int> Loop() {
+    while (step_ < options_.steps) {
+      ASSIGN_OR_RETURN(const double loss, Step());
+      if (!std::isfinite(loss)) {
+        return absl::FailedPreconditionError(absl::StrCat("the loss is not finite at step ", step_, "; lower --lr"));
+      }
+      if (leader()) {
+        if (loss_file_.is_open()) loss_file_ << absl::StrFormat("%d,%.9g\n", step_, loss) << std::flush;
+        progress_.Step(step_, loss, times_);
+      }
+      if (const int signal_number = AgreedSignal(); signal_number != 0) return signal_number;
+      if (step_ == options_.steps) break;
+      if (options_.checkpoint_every > 0 && step_ % options_.checkpoint_every == 0) RETURN_IF_ERROR(SaveCheckpoint());
+      if (options_.eval_every > 0 && step_ % options_.eval_every == 0) RETURN_IF_ERROR(ReportEvaluation());
+    }
+    return 0;
+  }
+
+  // One step; returns the batch's loss before it, in nats a character.
+  absl::StatusOr<double> Step() {
+    const auto started = Clock::now();
+    ++step_;
+    const std::span<float> gradient = buffer_.As<float>().first(weights_.size());
+    const std::span<float> extra = buffer_.As<float>().subspan(weights_.size(), kExtras);
+    const float scale = 1.0f / static_cast<float>(options_.batch);
+    DrawSamples(corpus_, options_.context, options_.seed, step_, Shard(options_.batch, world_.rank(), world_.size()),
+                samples_);
+    std::fill(gradient.begin(), gradient.end(), 0.0f);
+    extra[kLoss] = scale * static_cast<float>(model_.LossAndGradient(weights_, samples_, scale, gradient));
+    extra[kInterrupts] = stop_signal_.received() == SIGINT ? 1.0f : 0.0f;
+    extra[kTerminations] = stop_signal_.received() == SIGTERM ? 1.0f : 0.0f;
+
+    const auto computed = Clock::now();
+    RETURN_IF_ERROR(world_.AllReduce(buffer_.As<float>().first(weights_.size() + kExtras)));
+    const auto reduced = Clock::now();
+
+    const double rate = options_.learning_rate / std::sqrt(1.0 + static_cast<double>(step_ - 1) / kRateStep);
+    RETURN_IF_ERROR(optimizer_->SetLearningRate(static_cast<float>(rate)));
+    RETURN_IF_ERROR(optimizer_->Step(0, weights_, gradient));
+    ++times_.steps;
+    times_.communication_seconds += Seconds(reduced - computed);
+    times_.seconds += Seconds(Clock::now() - started);
+    return extra[kLoss];
+  }
+
+  // What the ranks' signals came to in the step's allreduce: the same on all of them.
+  int AgreedSignal() const {
+    const std::span<const float> extra = buffer_.As<float>().subspan(weights_.size(), kExtras);
+    if (extra[kInterrupts] > 0) return SIGINT;
+    return extra[kTerminations] > 0 ? SIGTERM : 0;
+  }
+
+  // Bits a held-out character; each rank computes its part of them.
+  absl::StatusOr<double> Evaluate() {
+    const Range mine = Shard(corpus_.heldout(), world_.rank(), world_.size());
+    std::array<double, 1> loss = {0};
+    for (int64_t first = mine.first; first < mine.last; first += kEvaluationSlice) {
+      const int64_t last = std::min(first + kEvaluationSlice, mine.last);
+      TakeSamples(corpus_, options_.context, {corpus_.training + first, corpus_.training + last}, samples_);
+      loss[0] += model_.Loss(weights_, samples_);
+    }
+    RETURN_IF_ERROR(world_.AllReduce(loss));
+    return loss[0] / static_cast<double>(corpus_.heldout()) / std::numbers::ln2;
+  }
+
+  absl::Status ReportEvaluation() {
+    ASSIGN_OR_RETURN(const double bits, Evaluate());
+    if (!leader() || options_.quiet) return absl::OkStatus();
+    progress_.EndLine();
+    std::printf("step %ld/%ld  held-out text: %.4f bits per character\n", static_cast<long>(step_),
+                static_cast<long>(options_.steps), bits);
+    std::fflush(stdout);
+    return absl::OkStatus();
+  }
+
+  absl::Status SaveCheckpoint() {
+    if (!leader() || options_.checkpoint.empty()) return absl::OkStatus();
+    return WriteCheckpoint(
+        options_.checkpoint,
+        {.identity = identity_, .step = step_, .weights = weights_, .optimizer = optimizer_->Save()});
+  }
+
+  absl::Status LossFileError() const {
+    return absl::UnavailableError(absl::StrCat("cannot write ", options_.loss_file));
+  }
+
+  gyre::Runtime& runtime_;
+  gyre::Communicator& world_;
+  const Options& options_;
+  const Corpus& corpus_;
+  const StopSignal& stop_signal_;
+  const Identity identity_;
+  Model<float> model_;
+  std::vector<float> weights_;
+  gyre::Buffer buffer_;  // the gradient, then the extras
+  std::optional<gyre::Optimizer> optimizer_;
+  Samples samples_;
+  int64_t step_ = 0;  // how many are done
+  StepTimes times_;
+  Progress progress_;
+  std::ofstream loss_file_;
+};
+
+}  // namespace
+
+absl::StatusOr<Outcome> Train(gyre::Runtime& runtime, const Options& options, const Corpus& corpus,
+                              const StopSignal& stop_signal) {
+  return Trainer(runtime, options, corpus, stop_signal).Run();
+}
+
+}  // namespace char_lm

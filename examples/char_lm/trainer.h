@@ -1,0 +1,29 @@
+// Data-parallel training: every rank holds the whole model, computes the gradient of its part of each batch, and the
+// gradients are summed over the ranks.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "gyre/runtime.h"
+#include "options.h"
+#include "progress.h"
+#include "stop_signal.h"
+#include "text.h"
+
+namespace char_lm {
+
+struct Outcome {
+  int stopped_by = 0;  // the signal that ended training early (what follows is then unset), or 0
+  double heldout_bits_per_char = 0;
+  uint64_t weights_hash = 0;        // of this rank's
+  bool replicas_identical = false;  // whether all ranks have that hash
+  StepTimes times;
+};
+
+// Collective: every rank of the job calls it with equal options and the same text. Progress and files are rank 0's.
+// The status of any gyre call that fails is returned as it is; kInvalidArgument if the ranks' options or texts differ.
+absl::StatusOr<Outcome> Train(gyre::Runtime& runtime, const Options& options, const Corpus& corpus,
+                              const StopSignal& stop_signal);
+
+}  // namespace char_lm

@@ -1,0 +1,125 @@
+#include "collectives/call.h"
+
+#include <limits>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace gyre::internal {
+
+namespace {
+
+bool IsFloat(DType dtype) {
+  return dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF32 || dtype == DType::kF64;
+}
+
+template <typename... Parts>
+absl::Status Wrong(const Parts&... parts) {
+  return absl::InvalidArgumentError(absl::StrCat(parts...));
+}
+
+absl::Status CheckView(const char* name, const void* data, int64_t count, DType dtype) {
+  if (static_cast<int>(dtype) >= kDTypeCount) return Wrong(name, " has an unknown dtype");
+  if (count < 0) return Wrong(name, " has a negative count (", count, ")");
+  if (count > std::numeric_limits<int64_t>::max() / 8) return Wrong(name, " has an impossible count (", count, ")");
+  if (count > 0 && data == nullptr) return Wrong(name, " has ", count, " elements at a null pointer");
+  return absl::OkStatus();
+}
+
+absl::Status CheckCount(const char* name, int64_t count, int64_t expected) {
+  if (count == expected) return absl::OkStatus();
+  return Wrong(name, " has ", count, " elements; ", expected, " expected");
+}
+
+absl::Status CheckRank(const char* name, int rank, int size) {
+  if (rank >= 0 && rank < size) return absl::OkStatus();
+  return Wrong(name, " ", rank, " is not a rank of this communicator of ", size);
+}
+
+absl::Status CheckSameType(const Call& call) {
+  if (call.in.dtype == call.out.dtype) return absl::OkStatus();
+  return Wrong("input (", ToAbsl(DTypeName(call.in.dtype)), ") and output (", ToAbsl(DTypeName(call.out.dtype)),
+               ") differ in dtype");
+}
+
+absl::Status CheckReduction(const Call& call) {
+  if (static_cast<int>(call.op) >= kReduceOpCount) return Wrong("unknown reduction");
+  if (call.op == ReduceOp::kAverage && call.in.dtype == DType::kBool) return Wrong("booleans have no average");
+  if ((call.prescale != 1.0 || call.postscale != 1.0) && !IsFloat(call.in.dtype)) {
+    return Wrong("prescale and postscale apply to floating-point tensors only, not to ",
+                 ToAbsl(DTypeName(call.in.dtype)));
+  }
+  return absl::OkStatus();
+}
+
+// Counts by rank: `size` of them, none negative, together `total`.
+absl::Status CheckCounts(const char* name, std::span<const int64_t> counts, int size, const char* what,
+                         int64_t total) {
+  if (static_cast<int>(counts.size()) != size) {
+    return Wrong(name, " has ", counts.size(), " entries; one for each of ", size, " ranks expected");
+  }
+  int64_t sum = 0;
+  for (int64_t count : counts) {
+    if (count < 0) return Wrong(name, " has a negative entry (", count, ")");
+    if (count > std::numeric_limits<int64_t>::max() / 8 - sum) return Wrong(name, " adds up to too much");
+    sum += count;
+  }
+  return CheckCount(what, total, sum);
+}
+
+absl::Status ValidateMessage(const Call& call, int rank, int size) {
+  RETURN_IF_ERROR(CheckRank(call.send ? "destination" : "source", call.peer, size));
+  if (call.peer == rank) return Wrong("a rank cannot send to itself");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Validate(const Call& call, int rank, int size) {
+  RETURN_IF_ERROR(CheckView("input", call.in.data, call.in.count, call.in.dtype));
+  RETURN_IF_ERROR(CheckView("output", call.out.data, call.out.count, call.out.dtype));
+  const auto me = static_cast<size_t>(rank);
+  if (call.timeout && call.timeout->count() <= 0) return Wrong("the timeout must be positive");
+  switch (call.kind) {
+    case CallKind::kAllReduce:
+      RETURN_IF_ERROR(CheckSameType(call));
+      RETURN_IF_ERROR(CheckReduction(call));
+      return CheckCount("output", call.out.count, call.in.count);
+    case CallKind::kReduceScatter:
+      RETURN_IF_ERROR(CheckSameType(call));
+      RETURN_IF_ERROR(CheckReduction(call));
+      RETURN_IF_ERROR(CheckCounts("counts", call.counts, size, "input", call.in.count));
+      return CheckCount("output", call.out.count, call.counts[me]);
+    case CallKind::kAllGather:
+      RETURN_IF_ERROR(CheckSameType(call));
+      RETURN_IF_ERROR(CheckCounts("counts", call.counts, size, "output", call.out.count));
+      return CheckCount("input", call.in.count, call.counts[me]);
+    case CallKind::kBroadcast: return CheckRank("root", call.root, size);
+    case CallKind::kReduce:
+      RETURN_IF_ERROR(CheckRank("root", call.root, size));
+      RETURN_IF_ERROR(CheckReduction(call));
+      if (rank != call.root) return absl::OkStatus();
+      RETURN_IF_ERROR(CheckSameType(call));
+      return CheckCount("output", call.out.count, call.in.count);
+    case CallKind::kAllToAll:
+      RETURN_IF_ERROR(CheckSameType(call));
+      RETURN_IF_ERROR(CheckCounts("send counts", call.counts, size, "input", call.in.count));
+      return CheckCounts("receive counts", call.receive_counts, size, "output", call.out.count);
+    case CallKind::kBarrier: return absl::OkStatus();
+    case CallKind::kMessage: return ValidateMessage(call, rank, size);
+  }
+  return Wrong("unknown operation");
+}
+
+device::Reduction ReductionOf(const Call& call, int size) {
+  return device::MakeReduction(call.in.dtype, call.op, call.prescale, call.postscale, size);
+}
+
+std::vector<int64_t> Displacements(std::span<const int64_t> counts) {
+  std::vector<int64_t> begins(counts.size());
+  std::exclusive_scan(counts.begin(), counts.end(), begins.begin(), int64_t{0});
+  return begins;
+}
+
+}  // namespace gyre::internal

@@ -1,0 +1,55 @@
+// Call: one collective operation as its caller asked for it, whatever carries it out.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "device/reduce.h"
+#include "gyre/tensor.h"
+
+namespace gyre::internal {
+
+enum class CallKind : uint8_t {
+  kAllReduce = 1,
+  kReduceScatter,
+  kAllGather,
+  kBroadcast,
+  kReduce,
+  kAllToAll,
+  kBarrier,
+  kMessage,  // one send and its receive
+};
+
+// What each field means for which kind is at Communicator's methods (gyre/communicator.h). It owns nothing and is cheap
+// to make: every blocking call makes one.
+struct Call {
+  CallKind kind = CallKind::kBarrier;
+  ConstTensorView in;
+  TensorView out;
+  ReduceOp op = ReduceOp::kSum;
+  double prescale = 1.0;
+  double postscale = 1.0;
+  int root = 0;      // of broadcast and reduce
+  int peer = -1;     // of messages: the other rank
+  bool send = false;  // of messages: in goes out, else out comes in
+  // Elements by rank: of reduce-scatter's and allgather's segments, of what alltoall sends and receives. The uniform
+  // forms fill them in too.
+  std::span<const int64_t> counts;
+  std::span<const int64_t> receive_counts;
+  std::optional<std::chrono::milliseconds> timeout;  // filled in before an operation is made
+};
+
+// kInvalidArgument for what this rank can see to be wrong, `rank` being one of `size`.
+absl::Status Validate(const Call& call, int rank, int size);
+
+// The reduction of a reducing call.
+device::Reduction ReductionOf(const Call& call, int size);
+
+// Where each of consecutive segments begins.
+std::vector<int64_t> Displacements(std::span<const int64_t> counts);
+
+}  // namespace gyre::internal

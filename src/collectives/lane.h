@@ -1,0 +1,74 @@
+// Lane: the operations that must run one after the other because they meet in the same place.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+
+#include "absl/status/status.h"
+#include "base/clock.h"
+#include "transport/shm/waiter.h"
+
+namespace gyre::internal {
+
+// Something that is advanced by polling until it has ended. Poll and Check are called by one thread at a time: whoever
+// drives its lane.
+class Pollable {
+ public:
+  virtual ~Pollable() = default;
+
+  // Advances as far as that goes without waiting. kDone: it has ended, and status() is final.
+  virtual shm::Progress Poll() = 0;
+
+  // Ends it with an error if there is cause: the deadline has passed, a peer is lost, the runtime was shut down.
+  // True if it has ended.
+  virtual bool Check(TimePoint now) = 0;
+
+  // REQUIRES: Poll returned kDone, Check returned true, or done().
+  const absl::Status& status() const { return status_; }
+
+  // For the threads that wait for it: set by the driver when it lets go of the object, its last touch.
+  bool done() const { return done_.load(std::memory_order_acquire); }
+  void MarkDone() { done_.store(true, std::memory_order_seq_cst); }
+
+ protected:
+  absl::Status status_;
+
+ private:
+  std::atomic<bool> done_{false};
+};
+
+// Thread-safe. A thread that drives the lane has it to itself until it lets go.
+class Lane {
+ public:
+  // Takes the lane for an operation that need not queue: true if nothing was queued and nobody was driving. Cheap:
+  // every blocking call does it.
+  bool TryTakeIdle() {
+    uint32_t idle = 0;
+    return state_.compare_exchange_strong(idle, kDriven, std::memory_order_acquire);
+  }
+
+  // Lets go. True if operations are queued.
+  bool Release() { return state_.fetch_sub(kDriven, std::memory_order_release) != kDriven; }
+
+  // Appends behind all that is queued.
+  void Enqueue(std::shared_ptr<Pollable> operation);
+
+  // Advances the first operation of the queue unless another thread drives, and takes it off when it ended. `now`:
+  // check it for deadline and losses as well.
+  shm::Progress Drive(const TimePoint* now);
+
+  bool empty() const { return state_.load(std::memory_order_acquire) < kQueued; }  // nothing is queued
+
+ private:
+  static constexpr uint32_t kDriven = 1, kQueued = 2;  // one kQueued for each operation in the queue
+
+  bool TryTakeQueued();
+
+  std::atomic<uint32_t> state_{0};
+  std::mutex mutex_;
+  std::deque<std::shared_ptr<Pollable>> queue_;  // guarded by mutex_
+};
+
+}  // namespace gyre::internal

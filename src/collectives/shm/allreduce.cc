@@ -1,0 +1,137 @@
+#include "collectives/shm/allreduce.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "collectives/shm/slices.h"
+
+namespace gyre::internal {
+
+namespace {
+
+// Up to here a copy through the slot costs less than push's second meeting.
+constexpr int64_t kDirectBytes = 1 << 10;
+
+// Of plain buffers: up to here every rank reduces everything itself.
+constexpr int kDirectRanks = 3;
+
+// Elements between slice borders: a multiple of two cache lines for every dtype.
+constexpr int64_t kGrain = 128;
+
+}  // namespace
+
+AllReduce::AllReduce(Group& group, const Call& call, const shm::Signature& signature)
+    : Operation(group, group.collective(), signature, *call.timeout),
+      in_(call.in),
+      out_(call.out),
+      reduction_(ReductionOf(call, group.size())),
+      element_(DTypeSize(in_.dtype)),
+      chunk_elements_(channel().capacity >> std::countr_zero(static_cast<uint64_t>(element_))),
+      chunks_(in_.count <= chunk_elements_ ? 1 : CeilDivide(in_.count, chunk_elements_)),
+      way_(in_.bytes() <= kDirectBytes ? Way::kDirect : Way::kUndecided) {}
+
+int64_t AllReduce::ChunkCount(int64_t chunk) const { return PieceOf(in_.count, chunk_elements_, chunk).count; }
+
+void AllReduce::Publish(int64_t round) {
+  if (way_ == Way::kPush) return;
+  if (way_ == Way::kUndecided) {
+    const internal::Arena& arena = *group().node().arena();
+    const auto in = arena.OffsetOf(in_.data, in_.bytes());
+    const auto out = arena.OffsetOf(out_.data, out_.bytes());
+    if (in && out) {
+      meeting().mine().in_offset = *in;
+      meeting().mine().out_offset = *out;
+      return;
+    }
+    // Plain: if the others' buffers are plain as well, this is the first chunk already.
+  }
+  const int64_t chunk = round - first_round_;
+  const int64_t bytes = ChunkCount(chunk) * element_;
+  if (bytes == 0) return;
+  std::memcpy(meeting().mine().payload(bytes), static_cast<const char*>(in_.data) + ChunkBegin(chunk) * element_,
+              static_cast<size_t>(bytes));
+}
+
+AllReduce::Next AllReduce::Consume(int64_t round) {
+  switch (way_) {
+    case Way::kUndecided: return Decide(round);
+    case Way::kDirect: return Direct(round - first_round_);
+    case Way::kPipelined: return Pipelined(round - first_round_);
+    case Way::kPush: return Next::kEnd;  // the second meeting: all have stored their slices
+  }
+  return Next::kEnd;
+}
+
+AllReduce::Next AllReduce::Decide(int64_t round) {
+  int shared = 0;
+  for (int m = 0; m < size(); ++m) shared += meeting().slot(m).in_offset != shm::kNowhere ? 1 : 0;
+  if (shared == size()) return Push();
+  way_ = size() <= kDirectRanks ? Way::kDirect : Way::kPipelined;
+  if (shared == 0) return Consume(round);
+  first_round_ = round + 1;  // mixed: who hoped for push has published no chunk
+  return Next::kRound;
+}
+
+AllReduce::Next AllReduce::Direct(int64_t chunk) {
+  const int64_t count = ChunkCount(chunk);
+  for (int m = 0; m < size(); ++m) {
+    channel().sources[static_cast<size_t>(m)] = meeting().slot(m).payload(count * element_);
+  }
+  void* const to = static_cast<char*>(out_.data) + ChunkBegin(chunk) * element_;
+  device::Reduce(reduction_, channel().sources, {&to, 1}, count);
+  return chunk + 1 < chunks_ ? Next::kRound : Next::kEnd;
+}
+
+AllReduce::Next AllReduce::Pipelined(int64_t chunk) {
+  if (chunk > 0) CopyOutSlices(chunk - 1);
+  if (chunk == chunks_) return Next::kEnd;
+  const int64_t count = ChunkCount(chunk);
+  const Range slice = SliceOf(count, size(), rank(), kGrain);
+  for (int m = 0; m < size(); ++m) {
+    channel().sources[static_cast<size_t>(m)] =
+        meeting().slot(m).payload(count * element_) + slice.begin * element_;
+  }
+  void* const to = channel().result(rank(), meeting().round());
+  device::Reduce(reduction_, channel().sources, {&to, 1}, slice.count);
+  return Next::kRound;
+}
+
+// The slices that were reduced in the round before this one.
+void AllReduce::CopyOutSlices(int64_t chunk) {
+  const int64_t count = ChunkCount(chunk);
+  char* const to = static_cast<char*>(out_.data) + ChunkBegin(chunk) * element_;
+  for (int m = 0; m < size(); ++m) {
+    const Range slice = SliceOf(count, size(), m, kGrain);
+    if (slice.count == 0) continue;
+    std::memcpy(to + slice.begin * element_, channel().result(m, meeting().round() - 1),
+                static_cast<size_t>(slice.count * element_));
+  }
+}
+
+// The offsets come from other processes' memory.
+bool AllReduce::AllOffsetsValid() {
+  for (int m = 0; m < size(); ++m) {
+    const shm::Slot& slot = meeting().slot(m);
+    const int64_t last = group().node().arena_size(group().ranks()[static_cast<size_t>(m)]) - in_.bytes();
+    if (slot.in_offset < 0 || slot.in_offset > last || slot.out_offset < 0 || slot.out_offset > last) return false;
+  }
+  return true;
+}
+
+AllReduce::Next AllReduce::Push() {
+  if (!AllOffsetsValid()) return Refuse(absl::DataLossError("a rank announced a buffer outside its arena"));
+  way_ = Way::kPush;
+  const Range slice = SliceOf(in_.count, size(), rank(), kGrain);
+  for (int m = 0; m < size(); ++m) {
+    std::byte* const arena = group().node().arena_data(group().ranks()[static_cast<size_t>(m)]);
+    const auto index = static_cast<size_t>(m);
+    channel().sources[index] = arena + meeting().slot(m).in_offset + slice.begin * element_;
+    channel().destinations[index] = arena + meeting().slot(m).out_offset + slice.begin * element_;
+  }
+  device::Reduce(reduction_, channel().sources, channel().destinations, slice.count);
+  return Next::kRound;
+}
+
+}  // namespace gyre::internal

@@ -1,0 +1,47 @@
+// Allreduce in shared memory. Three ways, chosen by size and by where the buffers lie; p ranks, S bytes:
+//
+//   direct     every rank copies its input into its slot and reduces all slots into its own output. One meeting a
+//              chunk; touches (p + 2) S bytes a rank. For small inputs, and for plain buffers of up to three ranks.
+//   pipelined  as direct, but each rank reduces only its slice of the chunk, and all copy the slices out one meeting
+//              later, while the next chunk is being reduced. 4 S bytes. For plain buffers of more ranks.
+//   push       buffers in the arenas: every rank reduces its slice of all buffers and stores the result to all of
+//              them, in one pass over 2 S bytes, the lower bound; two meetings in all.
+//
+// Slots and slices are reduced in the order of ranks, so that all ranks get the same bits.
+#pragma once
+
+#include "collectives/shm/operation.h"
+
+namespace gyre::internal {
+
+class AllReduce final : public Operation {
+ public:
+  AllReduce(Group& group, const Call& call, const shm::Signature& signature);
+
+ private:
+  enum class Way { kUndecided, kDirect, kPipelined, kPush };
+
+  void Publish(int64_t round) override;
+  Next Consume(int64_t round) override;
+
+  Next Decide(int64_t round);
+  bool AllOffsetsValid();
+  Next Direct(int64_t chunk);
+  Next Pipelined(int64_t chunk);
+  Next Push();
+  void CopyOutSlices(int64_t chunk);
+
+  int64_t ChunkBegin(int64_t chunk) const { return chunk * chunk_elements_; }
+  int64_t ChunkCount(int64_t chunk) const;
+
+  const ConstTensorView in_;
+  const TensorView out_;
+  const device::Reduction reduction_;
+  const int64_t element_;         // bytes
+  const int64_t chunk_elements_;
+  const int64_t chunks_;          // at least 1
+  Way way_;
+  int64_t first_round_ = 0;  // the round of chunk 0
+};
+
+}  // namespace gyre::internal

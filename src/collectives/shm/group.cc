@@ -1,0 +1,107 @@
+#include "collectives/shm/group.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace gyre::internal {
+
+Group::Group(std::shared_ptr<shm::Node> node, std::vector<int> ranks, int self, const GroupLayout& layout)
+    : node_(std::move(node)), ranks_(std::move(ranks)), self_(self), layout_(layout) {}
+
+absl::StatusOr<std::shared_ptr<Group>> Group::Create(std::shared_ptr<shm::Node> node, std::vector<int> ranks,
+                                                     std::span<const int64_t> regions, const GroupLayout& layout) {
+  const auto self = std::ranges::find(ranks, node->rank()) - ranks.begin();
+  std::shared_ptr<Group> group(new Group(std::move(node), std::move(ranks), static_cast<int>(self), layout));
+  for (size_t m = 0; m < group->ranks_.size(); ++m) {
+    if (regions[m] < shm::kControlBlockBytes || regions[m] > shm::kControlSegmentBytes - layout.bytes()) {
+      return absl::DataLossError(absl::StrCat("rank ", group->ranks_[m], " announced an impossible region"));
+    }
+    group->regions_.push_back(group->node_->control(group->ranks_[m]) + regions[m]);
+  }
+  group->MakeChannels();
+  return group;
+}
+
+std::unique_ptr<Channel> Group::MakeChannel(std::vector<shm::Meeting::Member> places, std::vector<int> members,
+                                            int self, int64_t capacity) {
+  const size_t size = members.size();
+  return std::unique_ptr<Channel>(new Channel{.meeting = shm::Meeting(std::move(places), self),
+                                              .members = std::move(members),
+                                              .capacity = capacity,
+                                              .results = {},
+                                              .sources = std::vector<const void*>(size),
+                                              .destinations = std::vector<void*>(size),
+                                              .calls = 0,
+                                              .lane = {}});
+}
+
+void Group::MakeChannels() {
+  std::vector<shm::Meeting::Member> places;
+  std::vector<int> members;
+  std::vector<std::byte*> results;
+  for (int m = 0; m < size(); ++m) {
+    shm::Doorbell& bell = node_->block(ranks_[static_cast<size_t>(m)]).doorbell;
+    places.push_back({region(m) + layout_.slots(), shm::Meeting::SlotBytes(layout_.capacity), &bell});
+    members.push_back(m);
+    results.push_back(region(m) + layout_.results());
+  }
+  collective_ = MakeChannel(std::move(places), std::move(members), self_, layout_.capacity);
+  collective_->results = std::move(results);
+  outgoing_.resize(static_cast<size_t>(size()));
+  incoming_.resize(static_cast<size_t>(size()));
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer != self_) MakeMessageChannels(peer);
+  }
+}
+
+// A message channel is a meeting of two: the sender's slots carry the data, the receiver's only headers.
+void Group::MakeMessageChannels(int peer) {
+  const int64_t wide = shm::Meeting::SlotBytes(layout_.message_capacity), narrow = shm::Meeting::SlotBytes(0);
+  shm::Doorbell* mine = &node_->block(node_->rank()).doorbell;
+  shm::Doorbell* theirs = &node_->block(ranks_[static_cast<size_t>(peer)]).doorbell;
+  const auto index = static_cast<size_t>(peer);
+  outgoing_[index] = MakeChannel({{region(self_) + layout_.outgoing(peer), wide, mine},
+                                  {region(peer) + layout_.incoming(self_), narrow, theirs}},
+                                 {self_, peer}, 0, layout_.message_capacity);
+  incoming_[index] = MakeChannel({{region(peer) + layout_.outgoing(self_), wide, theirs},
+                                  {region(self_) + layout_.incoming(peer), narrow, mine}},
+                                 {peer, self_}, 1, layout_.message_capacity);
+}
+
+std::string Group::RankName(int member) const {
+  const int job_rank = ranks_[static_cast<size_t>(member)];
+  if (job_rank == member) return absl::StrCat("rank ", member);
+  return absl::StrCat("rank ", member, " (", job_rank, " in the job)");
+}
+
+absl::Status Group::status() const {
+  if (!broken_.load(std::memory_order_acquire)) return absl::OkStatus();
+  std::lock_guard lock(mutex_);
+  return status_;
+}
+
+void Group::Break(const absl::Status& status, int culprit) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!status_.ok()) return;
+    status_ = status;
+    broken_.store(true, std::memory_order_release);
+  }
+  const std::string_view text(status.message().data(), status.message().size());
+  head(self_).last_words.Write(culprit < 0 ? -1 : ranks_[static_cast<size_t>(culprit)], text);
+  collective_->meeting.RingAll();
+}
+
+std::optional<shm::LastWords::Content> Group::FindLastWords(int* by_member) const {
+  for (int m = 0; m < size(); ++m) {
+    if (m == self_ || !head(m).last_words.written()) [[likely]] continue;
+    *by_member = m;
+    return head(m).last_words.Read();
+  }
+  return std::nullopt;
+}
+
+}  // namespace gyre::internal

@@ -1,0 +1,115 @@
+// Group: ranks of one host that communicate through shared memory.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "collectives/lane.h"
+#include "transport/shm/meeting.h"
+#include "transport/shm/node.h"
+
+namespace gyre::internal {
+
+// A meeting with what belongs to it. The operations of a channel are matched by their order; different channels are
+// independent of each other.
+struct Channel {
+  shm::Meeting meeting;
+  std::vector<int> members;                // by member of the meeting: its number in the group
+  int64_t capacity;                        // most bytes of a payload
+  std::vector<std::byte*> results;         // collective channel: by member, its two result areas of `capacity` bytes
+  std::vector<const void*> sources;        // scratch of the operation in course, one a member
+  std::vector<void*> destinations;         // likewise
+  int64_t calls = 0;                       // operations begun, for messages
+  Lane lane;
+
+  // Area `parity` of a member.
+  std::byte* result(int member, uint64_t parity) const {
+    return results[static_cast<size_t>(member)] + static_cast<int64_t>(parity & 1) * capacity;
+  }
+};
+
+// How a group lays out its part of every member's control segment. Equal on all members.
+struct GroupLayout {
+  int size = 1;
+  int64_t capacity = 256 << 10;         // bytes of a chunk of a collective
+  int64_t message_capacity = 64 << 10;  // bytes of a chunk of a message
+
+  int64_t slots() const { return 4096; }  // after the region's head
+  int64_t results() const { return slots() + 2 * shm::Meeting::SlotBytes(capacity); }
+  int64_t outgoing(int to) const { return results() + 2 * capacity + 2 * to * shm::Meeting::SlotBytes(message_capacity); }
+  int64_t incoming(int from) const { return outgoing(size) + 2 * from * shm::Meeting::SlotBytes(0); }
+  int64_t bytes() const { return incoming(size); }
+};
+
+// Thread-safe. Operations hold it; the memory outlives them.
+class Group {
+ public:
+  // `ranks`: the members' numbers in the job, in the group's order; all on this host, this one among them.
+  // `regions`: by member, where its region begins in its control segment: it reserved layout.bytes() there.
+  static absl::StatusOr<std::shared_ptr<Group>> Create(std::shared_ptr<shm::Node> node, std::vector<int> ranks,
+                                                       std::span<const int64_t> regions, const GroupLayout& layout);
+
+  int rank() const { return self_; }
+  int size() const { return static_cast<int>(ranks_.size()); }
+  const std::vector<int>& ranks() const { return ranks_; }  // by member: its number in the job
+  shm::Node& node() const { return *node_; }
+  const std::shared_ptr<shm::Node>& shared_node() const { return node_; }
+  const GroupLayout& layout() const { return layout_; }
+
+  Channel& collective() { return *collective_; }
+  Channel& outgoing(int to) { return *outgoing_[static_cast<size_t>(to)]; }      // REQUIRES: to != rank()
+  Channel& incoming(int from) { return *incoming_[static_cast<size_t>(from)]; }  // REQUIRES: from != rank()
+
+  // "rank 2", or "rank 2 (5 in the job)" where the numbers differ.
+  std::string RankName(int member) const;
+
+  // --- Failure: the first cause makes the group unusable, here and on every member ---
+
+  // OK, or why the group is unusable.
+  absl::Status status() const;
+
+  // `culprit`: the member to blame, or -1. Tells the members, who find it when they look for us.
+  void Break(const absl::Status& status, int culprit);
+
+  // What another member left when it broke the group; empty if none did.
+  std::optional<shm::LastWords::Content> FindLastWords(int* by_member) const;
+
+ private:
+  // At the start of each member's region.
+  struct RegionHead {
+    shm::LastWords last_words;
+  };
+
+  Group(std::shared_ptr<shm::Node> node, std::vector<int> ranks, int self, const GroupLayout& layout);
+  std::byte* region(int member) const { return regions_[static_cast<size_t>(member)]; }
+  RegionHead& head(int member) const { return *reinterpret_cast<RegionHead*>(region(member)); }
+  static std::unique_ptr<Channel> MakeChannel(std::vector<shm::Meeting::Member> places, std::vector<int> members,
+                                              int self, int64_t capacity);
+  void MakeChannels();
+  void MakeMessageChannels(int peer);
+
+  const std::shared_ptr<shm::Node> node_;
+  const std::vector<int> ranks_;
+  const int self_;
+  const GroupLayout layout_;
+  std::vector<std::byte*> regions_;
+  std::unique_ptr<Channel> collective_;
+  std::vector<std::unique_ptr<Channel>> outgoing_;
+  std::vector<std::unique_ptr<Channel>> incoming_;
+
+  std::atomic<bool> broken_{false};
+  mutable std::mutex mutex_;
+  absl::Status status_;  // guarded by mutex_
+};
+
+}  // namespace gyre::internal

@@ -1,0 +1,133 @@
+#include "gyre/optimizer.h"
+
+#include <cmath>
+#include <type_traits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "optimizer/rules.h"
+#include "optimizer/state_format.h"
+
+namespace gyre {
+
+namespace {
+
+// Written so that NaN fails.
+absl::Status CheckAtLeastZero(std::string_view name, float value) {
+  if (value >= 0 && std::isfinite(value)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(ToAbsl(name), " is ", value, "; it must be finite and at least 0"));
+}
+
+absl::Status CheckPositive(std::string_view name, float value) {
+  if (value > 0 && std::isfinite(value)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(ToAbsl(name), " is ", value, "; it must be finite and above 0"));
+}
+
+absl::Status CheckBelowOne(std::string_view name, float value) {
+  if (value >= 0 && value < 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(ToAbsl(name), " is ", value, "; it must be at least 0 and below 1"));
+}
+
+absl::Status CheckRule(const Sgd&) {
+  return absl::OkStatus();
+}
+
+absl::Status CheckRule(const Momentum& rule) {
+  return CheckBelowOne("momentum", rule.momentum);
+}
+
+absl::Status CheckRule(const Adam& rule) {
+  RETURN_IF_ERROR(CheckBelowOne("beta1", rule.beta1));
+  RETURN_IF_ERROR(CheckBelowOne("beta2", rule.beta2));
+  return CheckPositive("epsilon", rule.epsilon);
+}
+
+absl::Status CheckRule(const Adagrad& rule) {
+  RETURN_IF_ERROR(CheckPositive("epsilon", rule.epsilon));
+  return CheckAtLeastZero("initial_accumulator", rule.initial_accumulator);
+}
+
+absl::Status Check(const OptimizerConfig& config) {
+  return std::visit(
+      [](const auto& rule) -> absl::Status {
+        RETURN_IF_ERROR(CheckAtLeastZero("learning_rate", rule.learning_rate));
+        RETURN_IF_ERROR(CheckAtLeastZero("weight_decay", rule.weight_decay));
+        return CheckRule(rule);
+      },
+      config);
+}
+
+}  // namespace
+
+Optimizer::Optimizer(const OptimizerConfig& config, std::vector<Slot> slots)
+    : config_(config), slots_(std::move(slots)) {}
+
+absl::StatusOr<Optimizer> Optimizer::Create(const OptimizerConfig& config, std::span<const int64_t> counts) {
+  RETURN_IF_ERROR(Check(config));
+  std::vector<Slot> slots;
+  slots.reserve(counts.size());
+  for (int64_t count : counts) {
+    if (count < 0) {
+      return absl::InvalidArgumentError(absl::StrCat("buffer ", slots.size(), " has ", count, " elements"));
+    }
+    Slot& slot = slots.emplace_back(Slot{.count = count});
+    if (const auto* adagrad = std::get_if<Adagrad>(&config)) slot.first.assign(count, adagrad->initial_accumulator);
+    if (std::holds_alternative<Momentum>(config) || std::holds_alternative<Adam>(config)) slot.first.assign(count, 0);
+    if (std::holds_alternative<Adam>(config)) slot.second.assign(count, 0);
+  }
+  return Optimizer(config, std::move(slots));
+}
+
+absl::Status Optimizer::Step(int buffer, std::span<float> weights, std::span<const float> gradient) {
+  if (buffer < 0 || buffer >= buffers()) {
+    return absl::InvalidArgumentError(absl::StrCat("there is no buffer ", buffer, " among ", buffers()));
+  }
+  Slot& slot = slots_[buffer];
+  if (std::ssize(weights) != slot.count || std::ssize(gradient) != slot.count) {
+    return absl::InvalidArgumentError(absl::StrCat("buffer ", buffer, " has ", slot.count, " elements, but ",
+                                                   weights.size(), " weights and ", gradient.size(),
+                                                   " gradient elements were given"));
+  }
+  ++slot.steps;
+  if (const auto* sgd = std::get_if<Sgd>(&config_)) UpdateSgd(*sgd, weights, gradient);
+  if (const auto* momentum = std::get_if<Momentum>(&config_)) UpdateMomentum(*momentum, weights, gradient, slot.first);
+  if (const auto* adam = std::get_if<Adam>(&config_)) {
+    UpdateAdam(*adam, slot.steps, weights, gradient, slot.first, slot.second);
+  }
+  if (const auto* adagrad = std::get_if<Adagrad>(&config_)) UpdateAdagrad(*adagrad, weights, gradient, slot.first);
+  return absl::OkStatus();
+}
+
+absl::Status Optimizer::SetLearningRate(float learning_rate) {
+  RETURN_IF_ERROR(CheckAtLeastZero("learning_rate", learning_rate));
+  std::visit([=](auto& rule) { rule.learning_rate = learning_rate; }, config_);
+  return absl::OkStatus();
+}
+
+float Optimizer::learning_rate() const {
+  return std::visit([](const auto& rule) { return rule.learning_rate; }, config_);
+}
+
+int64_t Optimizer::state_bytes() const {
+  int64_t floats = 0;
+  for (const Slot& slot : slots_) floats += std::ssize(slot.first) + std::ssize(slot.second);
+  return floats * static_cast<int64_t>(sizeof(float));
+}
+
+std::vector<std::byte> Optimizer::Save() const {
+  StateWriter writer(config_.index(), slots_.size());
+  for (const Slot& slot : slots_) writer.Add(slot.count, slot.steps, slot.first, slot.second);
+  return std::move(writer).Finish();
+}
+
+absl::Status Optimizer::Restore(std::span<const std::byte> state) {
+  ASSIGN_OR_RETURN(StateReader reader, StateReader::Open(state, config_.index(), slots_.size()));
+  std::vector<Slot> restored = slots_;
+  for (Slot& slot : restored) RETURN_IF_ERROR(reader.Next(slot.count, slot.steps, slot.first, slot.second));
+  RETURN_IF_ERROR(reader.CheckEnd());
+  slots_ = std::move(restored);
+  return absl::OkStatus();
+}
+
+}  // namespace gyre

@@ -1,0 +1,59 @@
+// Progress: who carries operations forward. A blocking call does its own work on its own thread; asynchronous ones are
+// advanced by every thread that waits for one, or else by one background thread, which sleeps while there are none.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "collectives/lane.h"
+#include "transport/shm/node.h"
+#include "transport/shm/waiter.h"
+
+namespace gyre::internal {
+
+// Thread-safe.
+class Progress {
+ public:
+  Progress(std::shared_ptr<shm::Node> node, shm::WaitPolicy policy);
+  ~Progress();
+
+  // Runs the operation to its end and returns its status: on this thread if the lane is idle, otherwise after all that
+  // is queued there. `owner` keeps the lane alive.
+  absl::Status Run(const std::shared_ptr<void>& owner, Lane& lane, Pollable& operation);
+
+  // Queues the operation and returns at once.
+  void Start(const std::shared_ptr<void>& owner, Lane& lane, std::shared_ptr<Pollable> operation);
+
+  // Returns when the operation is done; advances whatever is queued meanwhile.
+  void Wait(Pollable& operation);
+
+  // After the node was closed: ends all that is queued and stops the thread. Idempotent.
+  void Stop();
+
+ private:
+  void Queue(const std::shared_ptr<void>& owner, Lane& lane, std::shared_ptr<Pollable> operation);
+  void WakeBackground();
+  shm::Progress DriveAll(const TimePoint* now);
+  void ForgetIdleLanes();
+  void Background();
+  bool MayRest() const;
+  shm::Doorbell& doorbell() const { return node_->block(node_->rank()).doorbell; }
+
+  const std::shared_ptr<shm::Node> node_;
+  const shm::WaitPolicy policy_;
+  std::atomic<int> helpers_{0};       // threads in Wait
+  std::atomic<size_t> active_count_{0};
+  std::atomic<bool> stopped_{false};
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<std::shared_ptr<Lane>> active_;  // lanes with queued operations; guarded by mutex_
+  std::thread thread_;  // started with the first asynchronous operation; guarded by mutex_ until stopped
+};
+
+}  // namespace gyre::internal

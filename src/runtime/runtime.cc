@@ -1,0 +1,35 @@
+#include "gyre/runtime.h"
+
+#include <utility>
+
+#include "base/config.h"
+#include "base/environment.h"
+#include "base/status.h"
+#include "runtime/composition.h"
+
+namespace gyre {
+
+absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Create(const RuntimeOptions& options) {
+  const Environment environment = ProcessEnvironment();
+  ASSIGN_OR_RETURN(const Config config, LoadConfig(options, environment));
+  ASSIGN_OR_RETURN(auto state, internal::RuntimeState::Join(config, environment));
+  return std::unique_ptr<Runtime>(new Runtime(std::move(state)));
+}
+
+Runtime::Runtime(std::shared_ptr<internal::RuntimeState> state)
+    : state_(std::move(state)),
+      world_(new Communicator(std::make_shared<internal::CommunicatorState>(state_, state_->world()))) {}
+
+Runtime::~Runtime() { Shutdown(); }
+
+Communicator& Runtime::world() { return *world_; }
+
+absl::StatusOr<Buffer> Runtime::Allocate(int64_t bytes) {
+  const auto& arena = state_->node()->arena();
+  ASSIGN_OR_RETURN(std::byte* const data, arena->Allocate(bytes));
+  return Buffer(arena, data, bytes);
+}
+
+void Runtime::Shutdown() { state_->Shutdown(); }
+
+}  // namespace gyre

@@ -1,0 +1,112 @@
+#include "runtime/topology.h"
+
+#include <sched.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "gyre/version.h"
+#include "nlohmann/json.hpp"
+
+namespace gyre::internal {
+
+namespace {
+
+std::string BootId() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
+}
+
+std::string NetworkNamespace() {
+  struct stat status = {};
+  if (stat("/proc/self/ns/net", &status) != 0) return "unknown";
+  return absl::StrCat(status.st_dev, ":", status.st_ino);
+}
+
+std::string HostName() {
+  char name[256] = {};
+  if (gethostname(name, sizeof(name) - 1) != 0) return "unknown";
+  return name;
+}
+
+std::vector<int> OwnCpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> cpus;
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+}  // namespace
+
+std::string Encode(const RankPlace& place) {
+  return nlohmann::json{{"version", place.version},
+                        {"host_id", place.host_id},
+                        {"host_name", place.host_name},
+                        {"address", place.address},
+                        {"cpus", place.cpus}}
+      .dump();
+}
+
+absl::StatusOr<RankPlace> DecodeRankPlace(const std::string& text) {
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto string_at = [&](const char* key) {
+    return json.is_object() && json.contains(key) && json[key].is_string() ? json[key].get<std::string>() : "";
+  };
+  RankPlace place{string_at("version"), string_at("host_id"), string_at("host_name"), string_at("address"), {}};
+  if (place.host_id.empty()) return absl::DataLossError("a rank's description of its place cannot be read");
+  if (json.contains("cpus") && json["cpus"].is_array()) {
+    for (const auto& cpu : json["cpus"]) {
+      if (cpu.is_number_integer()) place.cpus.push_back(cpu.get<int>());
+    }
+  }
+  return place;
+}
+
+RankPlace ThisPlace(const std::string& configured_host_id) {
+  RankPlace place;
+  place.version = GYRE_VERSION_STRING;
+  place.host_id = configured_host_id.empty() ? absl::StrCat(BootId(), "/", NetworkNamespace()) : configured_host_id;
+  place.host_name = HostName();
+  place.cpus = OwnCpus();
+  return place;
+}
+
+bool IsCrowded(const std::vector<RankPlace>& places) {
+  std::set<int> cpus;
+  for (const RankPlace& place : places) cpus.insert(place.cpus.begin(), place.cpus.end());
+  return places.size() > cpus.size();
+}
+
+absl::Status CheckOneHost(const std::vector<RankPlace>& places) {
+  std::map<std::string, std::vector<int>> hosts;
+  for (size_t rank = 0; rank < places.size(); ++rank) {
+    hosts[places[rank].host_id].push_back(static_cast<int>(rank));
+    if (places[rank].version != places[0].version) {
+      return absl::FailedPreconditionError(absl::StrCat("rank ", rank, " runs Gyre ", places[rank].version, ", rank 0 ",
+                                                        places[0].version));
+    }
+  }
+  if (hosts.size() == 1) return absl::OkStatus();
+  std::vector<std::string> lines;
+  for (const auto& [id, ranks] : hosts) {
+    lines.push_back(absl::StrCat("rank ", absl::StrJoin(ranks, ", "), " on ",
+                                 places[static_cast<size_t>(ranks[0])].host_name, " (", id, ")"));
+  }
+  return absl::UnimplementedError(
+      absl::StrCat("this version of Gyre runs on one host; these ranks are on ", hosts.size(), ": ",
+                   absl::StrJoin(lines, "; "),
+                   ". Ranks in different network namespaces count as different hosts (GYRE_HOST_ID overrides)"));
+}
+
+}  // namespace gyre::internal

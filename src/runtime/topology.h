@@ -1,0 +1,33 @@
+// What ranks tell each other about where they run, and what follows from it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace gyre::internal {
+
+// One rank's place.
+struct RankPlace {
+  std::string version;      // of Gyre's library: all must be equal
+  std::string host_id;      // equal on ranks that can share memory
+  std::string host_name;    // for messages
+  std::string address;      // where the rank's mesh listens
+  std::vector<int> cpus;    // that the rank may run on
+};
+
+std::string Encode(const RankPlace& place);
+absl::StatusOr<RankPlace> DecodeRankPlace(const std::string& text);
+
+// This process's place but for `address`. The host id, unless given, is that of the boot and the network namespace:
+// abstract sockets, and so memory, are shared just within those.
+RankPlace ThisPlace(const std::string& configured_host_id);
+
+// Whether the ranks outnumber the union of their CPUs, so that one that spins may keep another from running.
+bool IsCrowded(const std::vector<RankPlace>& places);
+
+// OK if all ranks run on one host with one version; else kUnimplemented or kFailedPrecondition, naming ranks and hosts.
+absl::Status CheckOneHost(const std::vector<RankPlace>& places);
+
+}  // namespace gyre::internal

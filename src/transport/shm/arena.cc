@@ -1,0 +1,80 @@
+#include "transport/shm/arena.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace gyre::internal {
+
+absl::StatusOr<std::shared_ptr<Arena>> Arena::Create(int64_t bytes) {
+  ASSIGN_OR_RETURN(shm::Segment segment, shm::Segment::Create("gyre-arena", bytes));
+  return std::shared_ptr<Arena>(new Arena(std::move(segment)));
+}
+
+Arena::Arena(shm::Segment segment) : segment_(std::move(segment)) { free_[0] = segment_.size(); }
+
+absl::StatusOr<std::byte*> Arena::Allocate(int64_t bytes) {
+  if (bytes < 0) return absl::InvalidArgumentError(absl::StrCat("cannot allocate ", bytes, " bytes"));
+  if (bytes > segment_.size()) {
+    return absl::ResourceExhaustedError(absl::StrCat("cannot allocate ", bytes, " bytes: the arena has ",
+                                                     segment_.size(), " (RuntimeOptions::arena_bytes)"));
+  }
+  const int64_t size = std::max<int64_t>(1, (bytes + kAlignment - 1) / kAlignment) * kAlignment;
+  std::lock_guard lock(mutex_);
+  const auto fit = std::ranges::find_if(free_, [size](const auto& range) { return range.second >= size; });
+  if (fit == free_.end()) {
+    return absl::ResourceExhaustedError(absl::StrCat("cannot allocate ", bytes, " bytes: no free range of the arena's ",
+                                                     segment_.size(), " bytes is long enough"));
+  }
+  const auto [offset, length] = *fit;
+  if (fallocate(segment_.fd(), 0, offset, size) != 0) {
+    return Annotate(absl::ResourceExhaustedError("the machine has no memory left"),
+                    absl::StrCat("cannot allocate ", bytes, " bytes"));
+  }
+  free_.erase(fit);
+  if (length > size) free_[offset + size] = length - size;
+  allocated_[offset] = size;
+  return segment_.data() + offset;
+}
+
+void Arena::Free(std::byte* piece) {
+  std::lock_guard lock(mutex_);
+  const auto found = allocated_.find(piece - segment_.data());
+  if (found == allocated_.end()) return;
+  auto [offset, size] = *found;
+  allocated_.erase(found);
+  auto next = free_.lower_bound(offset);
+  if (next != free_.end() && offset + size == next->first) {
+    size += next->second;
+    next = free_.erase(next);
+  }
+  if (next != free_.begin()) {
+    const auto previous = std::prev(next);
+    if (previous->first + previous->second == offset) {
+      previous->second += size;
+      return;
+    }
+  }
+  free_[offset] = size;
+}
+
+std::optional<int64_t> Arena::OffsetOf(const void* data, int64_t bytes) const {
+  const auto* at = static_cast<const std::byte*>(data);
+  // As integers: the pointer may belong to any object.
+  const auto begin = reinterpret_cast<uintptr_t>(segment_.data());
+  const auto offset = static_cast<int64_t>(reinterpret_cast<uintptr_t>(at) - begin);
+  if (reinterpret_cast<uintptr_t>(at) < begin || offset > segment_.size() - bytes) return std::nullopt;
+  return offset;
+}
+
+int64_t Arena::allocated() const {
+  std::lock_guard lock(mutex_);
+  int64_t total = 0;
+  for (const auto& [offset, size] : allocated_) total += size;
+  return total;
+}
+
+}  // namespace gyre::internal

@@ -1,0 +1,44 @@
+// Arena: allocates pieces of one shared segment.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "transport/shm/segment.h"
+
+namespace gyre::internal {
+
+// First fit over free ranges kept by address, which merge when freed. Thread-safe. Pages are reserved when a piece is
+// allocated, so that an exhausted machine is a status here rather than a signal at the first store; they stay with the
+// arena when the piece is freed.
+class Arena {
+ public:
+  static constexpr int64_t kAlignment = 128;  // two cache lines: no two pieces share what a prefetcher pulls
+
+  static absl::StatusOr<std::shared_ptr<Arena>> Create(int64_t bytes);
+
+  // A piece of `bytes` (0 is allowed and takes one alignment unit). kResourceExhausted says what was asked and left.
+  absl::StatusOr<std::byte*> Allocate(int64_t bytes);
+  void Free(std::byte* piece);
+
+  // Where [data, data + bytes) lies from the segment's start, if it lies in this arena.
+  std::optional<int64_t> OffsetOf(const void* data, int64_t bytes) const;
+
+  const shm::Segment& segment() const { return segment_; }
+  int64_t allocated() const;  // bytes in pieces now
+
+ private:
+  explicit Arena(shm::Segment segment);
+
+  shm::Segment segment_;
+  mutable std::mutex mutex_;
+  std::map<int64_t, int64_t> free_;       // offset -> bytes; guarded by mutex_
+  std::map<int64_t, int64_t> allocated_;  // offset -> bytes; guarded by mutex_
+};
+
+}  // namespace gyre::internal

@@ -1,0 +1,68 @@
+// The layout of the first bytes of a rank's control segment, which every rank of the host maps. docs/wire_format.md
+// shows it too. Only lock-free atomics and plain bytes: the readers are other processes.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace gyre::shm {
+
+inline constexpr uint64_t kControlMagic = 0x3165726f43727947;  // "GyrCore1"
+
+// A message that a rank leaves, once, for whoever finds it later: why it gave something up. Written by one thread at a
+// time, read by any process.
+class LastWords {
+ public:
+  // The first to write wins. `rank` is the world rank that is to blame, or -1.
+  void Write(int rank, std::string_view text);
+
+  struct Content {
+    int rank;
+    std::string text;
+  };
+  std::optional<Content> Read() const;
+  bool written() const { return state_.load(std::memory_order_acquire) == kWritten; }
+
+ private:
+  static constexpr uint32_t kEmpty = 0, kWriting = 1, kWritten = 2;
+
+  std::atomic<uint32_t> state_;
+  int32_t rank_;
+  uint32_t length_;
+  char text_[500];
+};
+
+// Where the threads of a rank sleep. Whoever changes something they may wait for rings it.
+//
+// The order that makes a wake-up impossible to lose: a sleeper counts itself, reads `rings`, looks once more, then
+// sleeps while `rings` is unchanged; a ringer makes its change first and looks at `sleepers` second. All four accesses
+// are sequentially consistent, so one of the two sees the other.
+struct Doorbell {
+  std::atomic<uint32_t> rings;
+  std::atomic<uint32_t> sleepers;
+
+  // Costs one load where nobody sleeps. REQUIRES: the change was made with a sequentially consistent store.
+  void Ring() {
+    if (sleepers.load(std::memory_order_seq_cst) != 0) Wake();
+  }
+  void Wake();
+};
+
+struct ControlBlock {
+  uint64_t magic;
+  uint32_t rank;
+  alignas(64) std::atomic<uint64_t> beat;  // advanced every heartbeat interval by the owner's monitor
+  std::atomic<uint32_t> left;              // 1: the owner shut its runtime down in order
+  alignas(64) Doorbell doorbell;
+  alignas(64) LastWords verdict;  // the first loss of a rank that the owner noticed
+};
+
+// Communicators' regions begin here.
+inline constexpr int64_t kControlBlockBytes = 4096;
+static_assert(sizeof(ControlBlock) <= kControlBlockBytes);
+static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
+
+}  // namespace gyre::shm

@@ -1,0 +1,108 @@
+// Meeting: where a group of ranks of one host exchange short headers and chunks of data, round after round.
+//
+// In every round each member writes its slot and posts it; once all have posted, each may read all slots. Slots are
+// double-buffered by the parity of the round, so no second barrier is needed: a member can only post round n + 2, and
+// so overwrite its slot of round n, after everybody posted round n + 1, which they do when done reading round n.
+//
+// A slot is one cache line of header, in which up to 16 bytes of data travel along, followed by the payload.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "transport/shm/control_block.h"
+
+namespace gyre::shm {
+
+// What a call is, as far as all ranks must agree on it. Compared as bytes.
+struct Signature {
+  uint8_t kind = 0;
+  uint8_t dtype = 0;
+  uint8_t op = 0;
+  uint8_t reserved = 0;
+  int32_t root = 0;
+  int64_t count = 0;
+  uint64_t digest = 0;  // of whatever else must agree (scales, counts of the ranks)
+
+  friend bool operator==(const Signature&, const Signature&) = default;
+};
+
+inline constexpr int64_t kNowhere = -1;
+
+struct alignas(64) Slot {
+  std::atomic<uint64_t> round;
+  Signature signature;
+  int64_t in_offset;   // of this rank's input and output in its arena, or kNowhere
+  int64_t out_offset;
+  std::byte inline_payload[16];
+
+  static constexpr int64_t kInlineBytes = sizeof(inline_payload);
+
+  // Where a payload of `bytes` goes. REQUIRES: the slot was laid out with room for it.
+  std::byte* payload(int64_t bytes) {
+    return bytes <= kInlineBytes ? inline_payload : reinterpret_cast<std::byte*>(this + 1);
+  }
+};
+static_assert(sizeof(Slot) == 64);
+
+// Not thread-safe: one thread at a time, whoever holds the operation in course.
+class Meeting {
+ public:
+  struct Member {
+    std::byte* slots;  // two, one after the other, each slot_bytes long; zero before the first round
+    int64_t slot_bytes;
+    Doorbell* doorbell;
+  };
+
+  // Memory for the two slots of a member whose payloads have at most `capacity` bytes.
+  static constexpr int64_t SlotBytes(int64_t capacity) { return (64 + capacity + 127) / 128 * 128; }
+
+  Meeting(std::vector<Member> members, int self) : members_(std::move(members)), self_(self) {}
+
+  int size() const { return static_cast<int>(members_.size()); }
+  int self() const { return self_; }
+
+  // This member's slot for the round to come. Write it, then Post.
+  Slot& mine() { return SlotOf(self_); }
+  void Post();
+
+  // After Post: whether all have posted the round. Once true, slots of the round may be read until the next Post.
+  bool Gathered() {
+    while (arrived_ < size()) {
+      if (SlotOf(arrived_).round.load(std::memory_order_seq_cst) < round_) return false;
+      ++arrived_;
+    }
+    return true;
+  }
+
+  // After Post: whether this member has posted the round.
+  bool HasPosted(int member) { return SlotOf(member).round.load(std::memory_order_seq_cst) >= round_; }
+
+  // REQUIRES: Gathered()
+  Slot& slot(int member) { return SlotOf(member); }
+
+  // Ends the round; mine() is that of the next one.
+  void Next() {
+    ++round_;
+    arrived_ = 0;
+  }
+
+  uint64_t round() const { return round_; }
+  void RingAll();
+
+ private:
+  Slot& SlotOf(int member) {
+    const Member& m = members_[static_cast<size_t>(member)];
+    return *reinterpret_cast<Slot*>(m.slots + static_cast<int64_t>(round_ & 1) * m.slot_bytes);
+  }
+
+  const std::vector<Member> members_;
+  const int self_;
+  uint64_t round_ = 1;
+  int arrived_ = 0;
+};
+
+}  // namespace gyre::shm

@@ -1,0 +1,115 @@
+#include "transport/shm/monitor.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "base/status.h"
+
+namespace gyre::shm {
+
+namespace {
+
+constexpr uint64_t kTimerKey = ~uint64_t{0};
+constexpr uint64_t kStopKey = ~uint64_t{1};
+
+absl::Status Watch(int epoll, int fd, uint64_t key) {
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLRDHUP;
+  event.data.u64 = key;
+  if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) return ErrnoStatus("cannot watch a descriptor");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Monitor::Monitor(std::vector<Peer> peers, ControlBlock& own, Duration interval, Duration timeout, OnGone on_gone)
+    : peers_(std::move(peers)),
+      own_(own),
+      on_gone_(std::move(on_gone)),
+      judge_(static_cast<int>(peers_.size()), interval, timeout),
+      gone_(peers_.size()) {}
+
+absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Start(std::vector<Peer> peers, ControlBlock& own, Duration interval,
+                                                        Duration timeout, OnGone on_gone) {
+  std::unique_ptr<Monitor> monitor(new Monitor(std::move(peers), own, interval, timeout, std::move(on_gone)));
+  RETURN_IF_ERROR(monitor->Open(interval));
+  monitor->thread_ = std::thread([m = monitor.get()] { m->Run(); });
+  return monitor;
+}
+
+absl::Status Monitor::Open(Duration interval) {
+  epoll_.Reset(epoll_create1(EPOLL_CLOEXEC));
+  timer_.Reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  stop_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!epoll_ || !timer_ || !stop_) return ErrnoStatus("cannot open the monitor's descriptors");
+  itimerspec period{};
+  const auto nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(interval).count();
+  period.it_interval.tv_sec = nanoseconds / 1'000'000'000;
+  period.it_interval.tv_nsec = nanoseconds % 1'000'000'000;
+  period.it_value = period.it_interval;
+  if (timerfd_settime(timer_.get(), 0, &period, nullptr) != 0) return ErrnoStatus("cannot set the heartbeat's timer");
+  RETURN_IF_ERROR(Watch(epoll_.get(), timer_.get(), kTimerKey));
+  RETURN_IF_ERROR(Watch(epoll_.get(), stop_.get(), kStopKey));
+  for (size_t i = 0; i < peers_.size(); ++i) RETURN_IF_ERROR(Watch(epoll_.get(), peers_[i].socket, i));
+  return absl::OkStatus();
+}
+
+Monitor::~Monitor() {
+  if (!thread_.joinable()) return;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(stop_.get(), &one, sizeof(one));
+  thread_.join();
+}
+
+void Monitor::Run() {
+  Beat();
+  for (;;) {
+    epoll_event events[16];
+    const int ready = epoll_wait(epoll_.get(), events, 16, -1);
+    for (int i = 0; i < ready; ++i) {
+      const uint64_t key = events[i].data.u64;
+      if (key == kStopKey) return;
+      if (key == kTimerKey) {
+        uint64_t expirations = 0;
+        if (read(timer_.get(), &expirations, sizeof(expirations)) > 0) Beat();
+      } else {
+        SocketReady(static_cast<int>(key));
+      }
+    }
+  }
+}
+
+void Monitor::Beat() {
+  own_.beat.fetch_add(1, std::memory_order_relaxed);
+  judge_.Tick(std::chrono::steady_clock::now());
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    const int peer = static_cast<int>(i);
+    if (!gone_[i] && judge_.IsFrozen(peer, peers_[i].block->beat.load(std::memory_order_relaxed))) {
+      Gone(peer, PeerFate::kFroze);
+    }
+  }
+}
+
+void Monitor::SocketReady(int peer) {
+  const Peer& p = peers_[static_cast<size_t>(peer)];
+  char byte;
+  // Nothing is ever sent on these sockets after the exchange of memory: a byte is as odd as it is harmless.
+  const ssize_t got = recv(p.socket, &byte, 1, MSG_DONTWAIT);
+  if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR))) return;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, p.socket, nullptr);
+  Gone(peer, p.block->left.load(std::memory_order_acquire) != 0 ? PeerFate::kLeft : PeerFate::kDied);
+}
+
+void Monitor::Gone(int peer, PeerFate fate) {
+  if (gone_[static_cast<size_t>(peer)]) return;
+  gone_[static_cast<size_t>(peer)] = true;
+  on_gone_(peer, fate);
+}
+
+}  // namespace gyre::shm

@@ -1,0 +1,59 @@
+// Monitor: the thread that watches a rank's peers on this host. Sleeps but for a heartbeat every interval.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "transport/shm/control_block.h"
+#include "transport/shm/heartbeat_judge.h"
+
+namespace gyre::shm {
+
+// How a peer was lost.
+enum class PeerFate { kLeft, kDied, kFroze };
+
+class Monitor {
+ public:
+  struct Peer {
+    int socket;  // borrowed; must outlive the monitor
+    const ControlBlock* block;
+  };
+
+  // Called on the monitor's thread, at most once a peer, with its index in the constructor's list.
+  using OnGone = std::function<void(int peer, PeerFate fate)>;
+
+  // Starts the thread, which beats in `own`.
+  static absl::StatusOr<std::unique_ptr<Monitor>> Start(std::vector<Peer> peers, ControlBlock& own, Duration interval,
+                                                        Duration timeout, OnGone on_gone);
+
+  // Stops and joins the thread; no call of on_gone is under way afterwards. Must not run on the monitor's thread.
+  ~Monitor();
+
+ private:
+  Monitor(std::vector<Peer> peers, ControlBlock& own, Duration interval, Duration timeout, OnGone on_gone);
+
+  absl::Status Open(Duration interval);
+  void Run();
+  void Beat();
+  void SocketReady(int peer);
+  void Gone(int peer, PeerFate fate);
+
+  const std::vector<Peer> peers_;
+  ControlBlock& own_;
+  const OnGone on_gone_;
+  HeartbeatJudge judge_;
+  std::vector<bool> gone_;
+  UniqueFd epoll_;
+  UniqueFd timer_;
+  UniqueFd stop_;
+  std::thread thread_;
+};
+
+}  // namespace gyre::shm

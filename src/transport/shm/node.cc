@@ -1,0 +1,113 @@
+#include "transport/shm/node.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status.h"
+
+namespace gyre::shm {
+
+Node::Node(const NodeOptions& options, OwnMemory own, std::vector<Link> links, Logger logger)
+    : options_(options), own_(std::move(own)), logger_(std::move(logger)), links_(std::move(links)) {
+  const Segment& arena = own_.arena->segment();
+  members_[options_.rank] = {own_.control.data(), arena.data(), arena.size()};
+  for (const Link& link : links_) {
+    members_[link.rank] = {link.control.data(), link.arena.data(), link.arena.size()};
+  }
+}
+
+absl::StatusOr<std::shared_ptr<Node>> Node::Create(const NodeOptions& options, OwnMemory own, std::vector<Link> links,
+                                                   Logger logger) {
+  std::shared_ptr<Node> node(new Node(options, std::move(own), std::move(links), std::move(logger)));
+  if (node->links_.empty()) return node;  // alone: nobody to watch
+  std::vector<Monitor::Peer> peers;
+  for (const Link& link : node->links_) {
+    peers.push_back({link.socket.get(), reinterpret_cast<const ControlBlock*>(link.control.data())});
+  }
+  ASSIGN_OR_RETURN(node->monitor_,
+                   Monitor::Start(std::move(peers), node->block(options.rank), options.heartbeat_interval,
+                                  options.heartbeat_timeout,
+                                  [n = node.get()](int link, PeerFate fate) { n->OnGone(link, fate); }));
+  return node;
+}
+
+Node::~Node() { Close(); }
+
+absl::StatusOr<int64_t> Node::ReserveRegion(int64_t bytes) {
+  constexpr int64_t kPage = 4096;
+  bytes = (bytes + kPage - 1) / kPage * kPage;
+  std::lock_guard lock(mutex_);
+  if (bytes > own_.control.size() - next_region_) {
+    return absl::ResourceExhaustedError("too many communicators: this rank's control segment is used up");
+  }
+  return std::exchange(next_region_, next_region_ + bytes);
+}
+
+std::optional<Node::Loss> Node::LossOf(int rank) const {
+  std::lock_guard lock(mutex_);
+  for (const Loss& loss : lost_) {
+    if (loss.rank == rank) return loss;
+  }
+  return std::nullopt;
+}
+
+std::optional<Node::Loss> Node::FirstLoss() const {
+  std::lock_guard lock(mutex_);
+  for (const Loss& loss : lost_) {
+    if (!loss.in_order) return loss;
+  }
+  return std::nullopt;
+}
+
+void Node::OnGone(int link, PeerFate fate) {
+  const int rank = links_[static_cast<size_t>(link)].rank;
+  // A peer that went because it had lost another tells so; what it lost comes first in our order too.
+  AdoptVerdict(rank);
+  std::string text;
+  switch (fate) {
+    case PeerFate::kLeft: text = absl::StrCat("rank ", rank, " left the job (its runtime was shut down)"); break;
+    case PeerFate::kDied: text = absl::StrCat("rank ", rank, " was lost: its process ended"); break;
+    case PeerFate::kFroze:
+      text = absl::StrFormat("rank %d was lost: no heartbeat for %.1f s (stopped, or starved of CPU)", rank,
+                             std::chrono::duration<double>(options_.heartbeat_timeout).count());
+      break;
+  }
+  Record({rank, fate == PeerFate::kLeft, std::move(text)});
+  block(options_.rank).doorbell.Ring();
+}
+
+void Node::AdoptVerdict(int rank) {
+  const auto verdict = block(rank).verdict.Read();
+  if (!verdict) return;
+  if (verdict->rank == options_.rank) {
+    Record({rank, false, absl::StrCat("rank ", rank, " had given this rank up: ", verdict->text)});
+  } else {
+    Record({verdict->rank, false, verdict->text});
+  }
+}
+
+void Node::Record(Loss loss) {
+  if (!loss.in_order) {
+    block(options_.rank).verdict.Write(loss.rank, loss.text);
+    logger_->info("{}", loss.text);
+  }
+  std::lock_guard lock(mutex_);
+  for (const Loss& known : lost_) {
+    if (known.rank == loss.rank) return;
+  }
+  lost_.push_back(std::move(loss));
+  loss_count_.store(static_cast<int>(lost_.size()), std::memory_order_seq_cst);
+}
+
+void Node::Close() {
+  std::lock_guard lock(close_mutex_);
+  if (closed_.exchange(true)) return;
+  ControlBlock& own = block(options_.rank);
+  own.left.store(1, std::memory_order_seq_cst);  // before the sockets end
+  own.doorbell.Ring();
+  monitor_.reset();
+  for (Link& link : links_) link.socket.Reset();
+}
+
+}  // namespace gyre::shm

@@ -1,0 +1,101 @@
+// Node: this rank and its peers on the host: their memory, and whether they live.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "transport/shm/control_block.h"
+#include "transport/shm/mesh.h"
+#include "transport/shm/monitor.h"
+
+namespace gyre::shm {
+
+struct NodeOptions {
+  int rank = 0;  // of this process in the job
+  Duration heartbeat_interval = std::chrono::milliseconds(100);
+  Duration heartbeat_timeout = std::chrono::milliseconds(1000);  // 0: never
+};
+
+// Thread-safe. Ranks are numbers in the job; only those of this host are known here. Memory stays mapped as long as the
+// node lives, whatever became of its peers; who may still be reading or writing it holds the node.
+class Node {
+ public:
+  static absl::StatusOr<std::shared_ptr<Node>> Create(const NodeOptions& options, OwnMemory own,
+                                                      std::vector<Link> links, Logger logger);
+  ~Node();
+
+  int rank() const { return options_.rank; }
+
+  // REQUIRES (all that take a rank): it is on this host.
+  ControlBlock& block(int rank) const { return *reinterpret_cast<ControlBlock*>(control(rank)); }
+  std::byte* control(int rank) const { return at(rank).control; }
+  std::byte* arena_data(int rank) const { return at(rank).arena; }
+  int64_t arena_size(int rank) const { return at(rank).arena_bytes; }
+  bool has(int rank) const { return members_.contains(rank); }
+
+  const std::shared_ptr<internal::Arena>& arena() const { return own_.arena; }
+
+  // Takes `bytes` of this rank's control segment, zero-filled, for good; returns the offset.
+  absl::StatusOr<int64_t> ReserveRegion(int64_t bytes);
+
+  // --- Life and death ---
+
+  struct Loss {
+    int rank;
+    bool in_order;     // it shut its runtime down
+    std::string text;  // "rank 2 was lost: its process ended"
+  };
+
+  // How many ranks are gone: a cheap look for waiting loops.
+  int losses() const { return loss_count_.load(std::memory_order_acquire); }
+
+  // What became of a rank; empty while it lives.
+  std::optional<Loss> LossOf(int rank) const;
+
+  // The first rank known to be lost other than in order: the root cause of what follows it.
+  std::optional<Loss> FirstLoss() const;
+
+  // Leaves: peers see it at once, waiting threads of this rank wake. Idempotent.
+  void Close();
+  bool closed() const { return closed_.load(std::memory_order_acquire); }
+
+ private:
+  struct Member {
+    std::byte* control;
+    std::byte* arena;
+    int64_t arena_bytes;
+  };
+
+  Node(const NodeOptions& options, OwnMemory own, std::vector<Link> links, Logger logger);
+  const Member& at(int rank) const { return members_.find(rank)->second; }
+  void OnGone(int link, PeerFate fate);
+  void AdoptVerdict(int rank);
+  void Record(Loss loss);
+
+  const NodeOptions options_;
+  const OwnMemory own_;
+  const Logger logger_;
+  std::vector<Link> links_;
+  std::map<int, Member> members_;
+
+  mutable std::mutex mutex_;
+  std::vector<Loss> lost_;  // in the order of discovery; guarded by mutex_
+  int64_t next_region_ = kControlBlockBytes;  // guarded by mutex_
+  std::atomic<int> loss_count_{0};
+  std::atomic<bool> closed_{false};
+
+  std::mutex close_mutex_;            // held while closing
+  std::unique_ptr<Monitor> monitor_;  // guarded by close_mutex_
+};
+
+}  // namespace gyre::shm

@@ -1,0 +1,85 @@
+// Waiting for other ranks: spin, then yield, then sleep on the doorbell.
+#pragma once
+
+#include <sched.h>
+
+#include <chrono>
+#include <cstdint>
+
+#include "base/clock.h"
+#include "transport/shm/control_block.h"
+
+namespace gyre::shm {
+
+// How long a wait spins and yields before it sleeps. A cross-CPU wake-up costs tens of microseconds, so short waits
+// must not sleep; a spinning rank whose peer has no CPU only steals time from it, so where the host's ranks outnumber
+// their CPUs nothing spins.
+struct WaitPolicy {
+  std::chrono::nanoseconds spin{20'000};
+  std::chrono::nanoseconds yield{100'000};
+
+  static WaitPolicy Spinning() { return {}; }
+  static WaitPolicy Crowded() { return {.spin = std::chrono::nanoseconds(0), .yield = std::chrono::microseconds(200)}; }
+  // For background threads, which must not take cycles from computation.
+  static WaitPolicy Background() { return {.spin = std::chrono::nanoseconds(0), .yield = std::chrono::microseconds(20)}; }
+};
+
+// What one look at the awaited thing found.
+enum class Progress { kNone, kSome, kDone };
+
+inline void CpuRelax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Sleeps until the doorbell rings after `rings` was read, or `at_most` has passed, or for no reason.
+void SleepOnDoorbell(Doorbell& doorbell, uint32_t rings, std::chrono::nanoseconds at_most);
+
+// Calls poll() until it returns kDone; kSome starts the backing off anew. Between looks that found nothing, and outside
+// the spinning phase, calls check(now), which ends the wait by returning true (deadline, lost peer).
+template <typename Poll, typename Check>
+void Await(Doorbell& doorbell, const WaitPolicy& policy, Poll&& poll, Check&& check) {
+  constexpr int kLooksPerClockRead = 64;
+  constexpr int kLooksWithoutPause = 100;  // a fraction of a microsecond: a pause costs as much as a line's way across
+  for (;;) {
+    Progress found = poll();
+    // Spin without a look at the clock at first: most waits of a tuned loop end within a microsecond.
+    TimePoint start{};
+    for (int looks = 1; found == Progress::kNone && policy.spin.count() > 0; ++looks) {
+      if (looks > kLooksWithoutPause) CpuRelax();
+      found = poll();
+      if (looks % kLooksPerClockRead == 0) {
+        const TimePoint now = std::chrono::steady_clock::now();
+        if (start == TimePoint{}) start = now;
+        if (now - start > policy.spin) break;
+      }
+    }
+    if (found == Progress::kDone) return;
+    if (found == Progress::kSome) continue;
+    start = std::chrono::steady_clock::now();
+    while (found == Progress::kNone) {
+      const TimePoint now = std::chrono::steady_clock::now();
+      if (check(now)) return;
+      if (now - start > policy.yield) break;
+      sched_yield();
+      found = poll();
+    }
+    while (found == Progress::kNone) {
+      doorbell.sleepers.fetch_add(1, std::memory_order_seq_cst);
+      const uint32_t rings = doorbell.rings.load(std::memory_order_seq_cst);
+      found = poll();
+      const bool end = found == Progress::kNone && check(std::chrono::steady_clock::now());
+      // Bounded sleeps let check() see the deadline.
+      if (found == Progress::kNone && !end) SleepOnDoorbell(doorbell, rings, std::chrono::milliseconds(50));
+      doorbell.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+      if (end) return;
+      if (found == Progress::kNone) found = poll();
+    }
+    if (found == Progress::kDone) return;
+  }
+}
+
+}  // namespace gyre::shm

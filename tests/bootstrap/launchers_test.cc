@@ -1,0 +1,73 @@
+// Real launchers start membership_probe; each is skipped where it is not installed.
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "support/program.h"
+#include "support/status_matchers.h"
+#include "support/temporary.h"
+
+namespace gyre {
+namespace {
+
+std::string Probe(const std::string& suffix) {
+  return absl::StrCat(PROBE_FOLDER, "/membership_probe", suffix);
+}
+
+bool Installed(const std::string& program) {
+  support::Program which({"sh", "-c", absl::StrCat("command -v ", program)});
+  return which.WaitFor(std::chrono::seconds(10)) && which.exit_code() == 0;
+}
+
+struct Case {
+  std::string name;
+  std::vector<std::string> launcher;
+  std::string suffix;  // of the probe: which MPI it holds
+  std::vector<std::string> arguments;
+  std::string expected_name;
+};
+
+void PrintTo(const Case& launch, std::ostream* stream) {
+  *stream << launch.name;
+}
+
+const std::vector<std::string> kOpenMpi = {"mpirun.openmpi", "--allow-run-as-root", "--oversubscribe"};
+const std::vector<std::string> kMpich = {"mpirun.mpich"};
+
+class Launchers : public testing::TestWithParam<Case> {};
+
+TEST_P(Launchers, RanksMeet) {
+  const Case& launch = GetParam();
+  if (!Installed(launch.launcher[0])) GTEST_SKIP() << launch.launcher[0] << " is not installed";
+  if (!std::filesystem::exists(Probe(launch.suffix))) GTEST_SKIP() << Probe(launch.suffix) << " was not built";
+  const support::TemporaryDirectory directory;
+  std::vector<std::string> command = launch.launcher;
+  command.insert(command.end(), {"-np", "2", Probe(launch.suffix)});
+  command.insert(command.end(), launch.arguments.begin(), launch.arguments.end());
+  support::Program program(command, {.environment = {{"XDG_RUNTIME_DIR", directory.path().string()}}, .directory = {}});
+  ASSERT_TRUE(program.WaitFor(std::chrono::seconds(60))) << program.output();
+  EXPECT_EQ(program.exit_code(), 0) << program.output();
+  for (int rank = 0; rank < 2; ++rank) {
+    const std::string line = absl::StrCat("rank ", rank, " of 2 by ", launch.expected_name, ": v0 v1\n");
+    EXPECT_NE(program.out().find(line), std::string::npos) << line << program.output();
+    if (!launch.suffix.empty() && !launch.arguments.empty()) {
+      EXPECT_NE(program.out().find("mpi size 2\n"), std::string::npos) << program.output();
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Mpi, Launchers,
+    testing::Values(Case{"OpenMpi", kOpenMpi, "", {}, "openmpi"},
+                    Case{"OpenMpiJoiningThreeTimes", kOpenMpi, "", {"--rounds", "3"}, "openmpi"},
+                    Case{"OpenMpiAfterMpiInit", kOpenMpi, "_openmpi", {"--mpi", "before"}, "openmpi"},
+                    Case{"OpenMpiBeforeMpiInit", kOpenMpi, "_openmpi", {"--mpi", "after"}, "openmpi"},
+                    Case{"Mpich", kMpich, "", {}, "mpich"},
+                    Case{"MpichJoiningThreeTimes", kMpich, "", {"--rounds", "3"}, "mpich"},
+                    Case{"MpichAfterMpiInit", kMpich, "_mpich", {"--mpi", "before"}, "mpich"},
+                    Case{"MpichBeforeMpiInit", kMpich, "_mpich", {"--mpi", "after"}, "mpich"}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace gyre

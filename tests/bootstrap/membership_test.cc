@@ -1,0 +1,260 @@
+#include "bootstrap/membership.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "bootstrap/local_rendezvous.h"
+#include "bootstrap/secret.h"
+#include "net/socket.h"
+#include "support/ranks.h"
+#include "support/status_matchers.h"
+#include "support/temporary.h"
+
+namespace gyre {
+namespace {
+
+using absl::StatusCode;
+using support::IsOk;
+using support::MatchesStatus;
+using Variables = std::map<std::string, std::string, std::less<>>;
+
+TimePoint In(int ms) {
+  return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
+}
+
+absl::StatusOr<std::unique_ptr<Membership>> Join(const Variables& variables, int ms = 30'000,
+                                                 const RuntimeOptions& options = {}) {
+  const Environment environment = FixedEnvironment(variables);
+  ASSIGN_OR_RETURN(const Config config, LoadConfig(options, environment));
+  return Membership::Join(config, environment, In(ms));
+}
+
+class MembershipTest : public testing::Test {
+ protected:
+  MembershipTest() {
+    const std::string path = directory_.path() / "secret-file";
+    std::ofstream(path) << std::string(32, 's');
+    EXPECT_EQ(chmod(path.c_str(), 0600), 0);
+    secret_file_ = path;
+    const auto listener = ListenTcp({"127.0.0.1", 0}, 1);
+    free_port_ = LocalEndpoint(listener->get())->port;
+  }
+
+  Variables Torchrun(int rank, int size) const {
+    return {{"RANK", absl::StrCat(rank)},       {"WORLD_SIZE", absl::StrCat(size)},
+            {"MASTER_ADDR", "127.0.0.1"},       {"MASTER_PORT", absl::StrCat(free_port_)},
+            {"GYRE_SECRET_FILE", secret_file_}, {"XDG_RUNTIME_DIR", directory_.path()}};
+  }
+
+  Variables Slurm(int rank, int size) const {
+    return {{"SLURM_PROCID", absl::StrCat(rank)},
+            {"SLURM_NTASKS", absl::StrCat(size)},
+            {"SLURM_JOB_ID", "1"},
+            {"SLURM_STEP_ID", "0"},
+            {"SLURM_NNODES", "1"},
+            {"XDG_RUNTIME_DIR", directory_.path()}};
+  }
+
+  const support::TemporaryDirectory directory_;
+  std::string secret_file_;
+  uint16_t free_port_ = 0;
+};
+
+void ExpectGathers(Membership& membership, const std::string& name) {
+  const auto values = membership.Gather(name, absl::StrCat("v", membership.rank()), In(20'000));
+  ASSERT_THAT(values, IsOk());
+  ASSERT_EQ(values->size(), static_cast<size_t>(membership.size()));
+  for (int rank = 0; rank < membership.size(); ++rank) EXPECT_EQ((*values)[rank], absl::StrCat("v", rank));
+}
+
+TEST_F(MembershipTest, AloneThereIsNobodyToMeet) {
+  const auto alone = Join({});
+  ASSERT_THAT(alone, IsOk());
+  EXPECT_EQ((*alone)->rank(), 0);
+  EXPECT_EQ((*alone)->size(), 1);
+  EXPECT_EQ((*alone)->launcher(), "none");
+  EXPECT_GE((*alone)->secret().size(), 16u);
+  EXPECT_EQ(*(*alone)->Gather("g", "mine", In(0)), std::vector<std::string>{"mine"});
+}
+
+TEST_F(MembershipTest, TorchrunsRanksMeet) {
+  support::RunThreads(4, [&](const support::Rank& rank) {
+    const auto membership = Join(Torchrun(rank, 4));
+    ASSERT_THAT(membership, IsOk());
+    EXPECT_EQ((*membership)->rank(), rank.rank);
+    EXPECT_EQ((*membership)->launcher(), "torchrun");
+    EXPECT_EQ((*membership)->secret(), std::string(32, 's'));
+    for (int i = 0; i < 5; ++i) ExpectGathers(**membership, absl::StrCat("g", i));
+  });
+}
+
+TEST_F(MembershipTest, ByProcessesToo) {
+  support::RunProcesses(3, [&](const support::Rank& rank) {
+    Variables variables = Slurm(rank, 3);
+    variables["XDG_RUNTIME_DIR"] = rank.directory.string();
+    const auto membership = Join(variables);
+    ASSERT_THAT(membership, IsOk());
+    ExpectGathers(**membership, "g");
+  });
+}
+
+TEST_F(MembershipTest, OnLoopbackTheUsersOwnSecretServes) {
+  support::RunThreads(2, [&](const support::Rank& rank) {
+    Variables variables = Torchrun(rank, 2);
+    variables.erase("GYRE_SECRET_FILE");
+    const auto membership = Join(variables);
+    ASSERT_THAT(membership, IsOk());
+    EXPECT_EQ((*membership)->secret(), *UserSecret(FixedEnvironment(variables)));
+  });
+}
+
+TEST_F(MembershipTest, ElsewhereASecretIsAskedFor) {
+  Variables variables = Torchrun(0, 2);
+  variables.erase("GYRE_SECRET_FILE");
+  variables["MASTER_ADDR"] = "192.0.2.1";
+  EXPECT_THAT(Join(variables), MatchesStatus(StatusCode::kFailedPrecondition, "set GYRE_SECRET_FILE"));
+}
+
+TEST_F(MembershipTest, OptionsInCodeSuffice) {
+  support::RunThreads(3, [&](const support::Rank& rank) {
+    RuntimeOptions options;
+    options.rank = rank.rank;
+    options.size = 3;
+    options.store = absl::StrCat("127.0.0.1:", free_port_);
+    options.job_id = "in code";
+    options.secret = std::string(16, 'c');
+    const auto membership = Join({}, 20'000, options);
+    ASSERT_THAT(membership, IsOk());
+    EXPECT_EQ((*membership)->job_id(), "in code");
+    ExpectGathers(**membership, "g");
+  });
+}
+
+TEST_F(MembershipTest, ALaunchersStoreIsUsed) {
+  const std::string secret = *MakeSecret();
+  const auto fd = MakeSecretFd(secret);
+  ASSERT_THAT(fd, IsOk());
+  const auto server = StoreServer::Start({"127.0.0.1", 0}, {secret, "launched", 0, 3});
+  ASSERT_THAT(server, IsOk());
+  support::RunThreads(3, [&](const support::Rank& rank) {
+    const Variables variables = {{"GYRE_RANK", absl::StrCat(rank.rank)},
+                                 {"GYRE_SIZE", "3"},
+                                 {"GYRE_JOB_ID", "launched"},
+                                 {"GYRE_STORE", ToString((*server)->endpoint())},
+                                 {"GYRE_SECRET_FD", absl::StrCat(fd->get())}};
+    // One after the other: each is another instance in the same store.
+    for (int i = 0; i < 3; ++i) {
+      const auto membership = Join(variables);
+      ASSERT_THAT(membership, IsOk());
+      EXPECT_EQ((*membership)->launcher(), "gyrerun");
+      EXPECT_EQ((*membership)->secret(), secret);
+      ExpectGathers(**membership, "g");
+    }
+    // And two at once.
+    const auto a = Join(variables);
+    const auto b = Join(variables);
+    ASSERT_TRUE(a.ok() && b.ok());
+    ExpectGathers(**b, "g");
+    ExpectGathers(**a, "g");
+  });
+}
+
+TEST_F(MembershipTest, JoiningAgainAndAgainWorks) {
+  // Rank 0's store opens and closes each time; the quick may find the last one still there.
+  support::RunThreads(3, [&](const support::Rank& rank) {
+    for (int i = 0; i < 10; ++i) {
+      const auto torchrun = Join(Torchrun(rank, 3));
+      ASSERT_THAT(torchrun, IsOk()) << "round " << i;
+    }
+    for (int i = 0; i < 10; ++i) {
+      const auto slurm = Join(Slurm(rank, 3));
+      ASSERT_THAT(slurm, IsOk()) << "round " << i;
+      ExpectGathers(**slurm, "g");
+    }
+  });
+}
+
+TEST_F(MembershipTest, LeavesNoRendezvousBehind) {
+  support::RunThreads(2, [&](const support::Rank& rank) { ASSERT_THAT(Join(Slurm(rank, 2)), IsOk()); });
+  for (const auto& entry : std::filesystem::directory_iterator(directory_.path() / "gyre")) {
+    EXPECT_EQ(entry.path().filename(), "secret");
+  }
+}
+
+TEST_F(MembershipTest, StaleRendezvousFilesAreSurvived) {
+  const std::string user_directory = *UserDirectory(FixedEnvironment({{"XDG_RUNTIME_DIR", directory_.path()}}));
+  const LocalRendezvous stale(user_directory, "slurm-1.0");
+  // Once where nobody listens any more, once where somebody else's store does.
+  const auto others = StoreServer::Start({"127.0.0.1", 0}, {std::string(32, 'o'), "other", 0, 2});
+  ASSERT_THAT(others, IsOk());
+  for (const Endpoint& endpoint : {Endpoint{"127.0.0.1", free_port_}, (*others)->endpoint()}) {
+    ASSERT_THAT(stale.Publish(endpoint), IsOk());
+    support::RunThreads(2, [&](const support::Rank& rank) {
+      if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      const auto membership = Join(Slurm(rank, 2));
+      ASSERT_THAT(membership, IsOk());
+      ExpectGathers(**membership, "g");
+    });
+  }
+}
+
+TEST_F(MembershipTest, MissingRanksAreNamed) {
+  const TimePoint begin = std::chrono::steady_clock::now();
+  support::RunThreads(2, [&](const support::Rank& rank) {
+    EXPECT_THAT(Join(Torchrun(rank, 4), 700),
+                MatchesStatus(StatusCode::kDeadlineExceeded, "ranks 2, 3 of 4 did not come"));
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(2500));
+}
+
+TEST_F(MembershipTest, WithoutRankZeroOthersEndAtTheDeadline) {
+  EXPECT_THAT(Join(Torchrun(1, 2), 200), MatchesStatus(StatusCode::kDeadlineExceeded, absl::StrCat(free_port_)));
+  EXPECT_THAT(Join(Slurm(1, 2), 200), MatchesStatus(StatusCode::kDeadlineExceeded, "rank 0"));
+}
+
+TEST_F(MembershipTest, AnotherSecretIsToldOnBothSides) {
+  const std::string other_file = directory_.path() / "other";
+  std::ofstream(other_file) << std::string(32, 'o');
+  ASSERT_EQ(chmod(other_file.c_str(), 0600), 0);
+  support::RunThreads(2, [&](const support::Rank& rank) {
+    Variables variables = Torchrun(rank, 2);
+    if (rank == 1) variables["GYRE_SECRET_FILE"] = other_file;
+    const auto membership = Join(variables, 1000);
+    if (rank == 1) {
+      EXPECT_THAT(membership, MatchesStatus(StatusCode::kUnauthenticated, "GYRE_SECRET_FILE"));
+    } else {
+      EXPECT_THAT(membership, MatchesStatus(StatusCode::kDeadlineExceeded, "rank 1 of 2 did not come"));
+    }
+  });
+}
+
+TEST_F(MembershipTest, ATakenPortIsExplained) {
+  const auto others = StoreServer::Start({"127.0.0.1", free_port_}, {std::string(32, 's'), "other", 0, 2});
+  ASSERT_THAT(others, IsOk());
+  EXPECT_THAT(Join(Torchrun(0, 2), 2000), MatchesStatus(StatusCode::kUnauthenticated, "port taken"));
+}
+
+TEST_F(MembershipTest, RanksThatDisagreeOnTheSizeAreTold) {
+  support::RunThreads(2, [&](const support::Rank& rank) {
+    const auto membership = Join(Torchrun(rank, rank == 0 ? 2 : 3), 1000);
+    if (rank == 1) {
+      EXPECT_THAT(membership, MatchesStatus(StatusCode::kFailedPrecondition, "rank 1 of 3 wants to join a job of 2"));
+    } else {
+      EXPECT_FALSE(membership.ok());
+    }
+  });
+}
+
+}  // namespace
+}  // namespace gyre

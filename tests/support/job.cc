@@ -1,0 +1,59 @@
+#include "support/job.h"
+
+#include <chrono>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "gtest/gtest.h"
+#include "net/endpoint.h"
+#include "net/socket.h"
+
+namespace gyre::support {
+
+namespace {
+
+// A port that was free a moment ago.
+std::string FreeLoopbackEndpoint() {
+  const auto listener = ListenTcp(Endpoint{"127.0.0.1", 0}, 1);
+  return ToString(*LocalEndpoint(listener->get()));
+}
+
+std::string StoreAddress(const Rank& rank) {
+  const auto path = rank.directory / "store";
+  if (rank.rank == 0) {
+    const std::string address = FreeLoopbackEndpoint();
+    std::ofstream(path.string() + ".new") << address;
+    std::filesystem::rename(path.string() + ".new", path);
+    return address;
+  }
+  for (;;) {  // the test's own time-out ends it
+    if (std::ifstream file(path); file) return {std::istreambuf_iterator<char>(file), {}};
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+}  // namespace
+
+RuntimeOptions JobOptions(const Rank& rank) {
+  RuntimeOptions options;
+  options.rank = rank.rank;
+  options.size = rank.size;
+  options.store = StoreAddress(rank);
+  options.job_id = rank.name;
+  options.secret = "the secret of the tests' jobs, not one of a user";
+  options.operation_timeout = std::chrono::seconds(30);
+  options.start_timeout = std::chrono::seconds(30);
+  options.arena_bytes = int64_t{256} << 20;
+  return options;
+}
+
+std::unique_ptr<Runtime> JoinJob(const Rank& rank, RuntimeOptions options) {
+  auto runtime = Runtime::Create(options);
+  EXPECT_TRUE(runtime.ok()) << "rank " << rank.rank << ": " << runtime.status();
+  return runtime.ok() ? *std::move(runtime) : nullptr;
+}
+
+std::unique_ptr<Runtime> JoinJob(const Rank& rank) { return JoinJob(rank, JobOptions(rank)); }
+
+}  // namespace gyre::support
