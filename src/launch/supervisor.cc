@@ -137,6 +137,7 @@ absl::Status Supervisor::StartAll() {
     RETURN_IF_ERROR(Annotate(StartOne(rank), absl::StrCat("starting rank ", rank)));
   }
   exec_errors_write_.Reset();
+  output_.Flush();  // what was said so far, before the first wait
   return absl::OkStatus();
 }
 

@@ -1,0 +1,88 @@
+#include <mpi.h>
+
+#include <cstdlib>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "contender.h"
+
+namespace gyre::bench {
+
+namespace {
+
+std::optional<MPI_Datatype> ToMpi(DType dtype) {
+  switch (dtype) {
+    case DType::kU8: return MPI_UINT8_T;
+    case DType::kI8: return MPI_INT8_T;
+    case DType::kI16: return MPI_INT16_T;
+    case DType::kU16: return MPI_UINT16_T;
+    case DType::kI32: return MPI_INT32_T;
+    case DType::kI64: return MPI_INT64_T;
+    case DType::kF32: return MPI_FLOAT;
+    case DType::kF64: return MPI_DOUBLE;
+    default: return std::nullopt;
+  }
+}
+
+std::optional<MPI_Op> ToMpi(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum: return MPI_SUM;
+    case ReduceOp::kMin: return MPI_MIN;
+    case ReduceOp::kMax: return MPI_MAX;
+    case ReduceOp::kProduct: return MPI_PROD;
+    default: return std::nullopt;
+  }
+}
+
+class MpiContender final : public Contender {
+ public:
+  std::string name() const override { return "mpi"; }
+
+  absl::Status Prepare(const AllReduceTask& task) override {
+    const auto dtype = ToMpi(task.dtype);
+    const auto op = ToMpi(task.op);
+    if (!dtype || !op) return absl::UnimplementedError("MPI has no such dtype or reduction");
+    if (task.count > std::numeric_limits<int>::max()) return absl::UnimplementedError("MPI's counts are int");
+    count_ = static_cast<int>(task.count);
+    dtype_ = *dtype;
+    op_ = *op;
+    const auto bytes = static_cast<size_t>(task.count * DTypeSize(task.dtype));
+    in_.assign(bytes, std::byte{0});
+    out_.assign(bytes, std::byte{0});
+    return absl::OkStatus();
+  }
+
+  void* in() override { return in_.data(); }
+  void* out() override { return out_.data(); }
+
+  absl::Status Run(bool in_place) override {
+    const int error = MPI_Allreduce(in_place ? MPI_IN_PLACE : in_.data(), out_.data(), count_, dtype_, op_,
+                                    MPI_COMM_WORLD);
+    return error == MPI_SUCCESS ? absl::OkStatus() : absl::InternalError("MPI_Allreduce failed");
+  }
+
+ private:
+  int count_ = 0;
+  MPI_Datatype dtype_ = MPI_FLOAT;
+  MPI_Op op_ = MPI_SUM;
+  std::vector<std::byte> in_, out_;
+};
+
+class OpenMpiSession final : public MpiSession {
+ public:
+  OpenMpiSession() { MPI_Init(nullptr, nullptr); }
+  ~OpenMpiSession() override { MPI_Finalize(); }
+  std::unique_ptr<Contender> MakeContender() override { return std::make_unique<MpiContender>(); }
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<MpiSession>> MpiSession::Start() {
+  if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) {
+    return absl::FailedPreconditionError("--against mpi needs ranks that Open MPI's mpirun started");
+  }
+  return std::make_unique<OpenMpiSession>();
+}
+
+}  // namespace gyre::bench

@@ -1,0 +1,57 @@
+// gyre-bench: measures Gyre, alone or beside a peer. Start it under gyrerun, or under mpirun to compare with MPI.
+#include <iostream>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "allreduce.h"
+#include "gyre/version.h"
+
+namespace {
+
+std::string CommandLine(int argc, char** argv) {
+  std::string line = "gyre-bench";
+  for (int i = 1; i < argc; ++i) line.append(" ").append(argv[i]);
+  return line;
+}
+
+void AddAllReduce(CLI::App& app, gyre::bench::AllReduceOptions& options) {
+  CLI::App* command = app.add_subcommand("allreduce", "Allreduce by size, in nccl-tests' columns");
+  command->add_option("-b,--begin", options.begin, "Smallest size in bytes (8, 64K, 256M, 1G)")->capture_default_str();
+  command->add_option("-e,--end", options.end, "Largest size")->capture_default_str();
+  command->add_option("-f,--factor", options.factor, "From one size to the next")
+      ->check(CLI::Range(2, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--buffers", options.buffers, "Where Gyre's buffers lie")
+      ->check(CLI::IsMember({"arena", "plain", "both"}))
+      ->capture_default_str();
+  command->add_option("--dtype", options.dtype, "u8 i8 i16 u16 i32 i64 f16 bf16 f32 f64 bool")->capture_default_str();
+  command->add_option("--op", options.op, "sum average min max product")->capture_default_str();
+  command->add_option("--iters", options.iterations, "Samples a size (0: chosen by size)")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_flag("--check,!--no-check", options.check, "Check one result a size (on by default)");
+  command->add_option("--json", options.json, "Also write JSON lines to this file");
+  command->add_option("--against", options.against, "Interleave with a peer in the same processes: mpi")
+      ->check(CLI::IsMember({"mpi"}))
+      ->delimiter(',');
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Measures Gyre. Start it under gyrerun -np N, or mpirun -np N to compare with MPI.", "gyre-bench");
+  app.set_version_flag("--version", GYRE_VERSION_STRING);
+  app.require_subcommand(1);
+  gyre::bench::AllReduceOptions allreduce;
+  AddAllReduce(app, allreduce);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error);
+    return code == 0 ? 0 : 64;
+  }
+  const absl::Status status = gyre::bench::RunAllReduce(allreduce, CommandLine(argc, argv));
+  if (status.ok()) return 0;
+  std::cerr << "gyre-bench: " << status << "\n";
+  return status.code() == absl::StatusCode::kInvalidArgument ? 64 : 1;
+}
