@@ -10,8 +10,8 @@
 
 namespace char_lm {
 
-// For gradients: exact while terms stay below 1 and sums below 4 in magnitude, which a batch's mean gradient does by far
-// unless the training is lost anyway.
+// For gradients: exact while terms stay below 1 and sums below 4 in magnitude, which a batch's mean gradient does by
+// far unless the training is lost anyway.
 inline constexpr float kGradientQuantum = 0x1p-22f;
 // For losses, in nats: exact for terms below 4 and sums below 16.
 inline constexpr float kLossQuantum = 0x1p-20f;
