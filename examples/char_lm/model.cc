@@ -11,7 +11,7 @@ namespace char_lm {
 
 namespace {
 
-constexpr int kSlice = 256;  // samples at once: their activations stay in cache
+constexpr int kSlice = 128;  // samples at once: their activations stay in cache
 
 template <typename T>
 void AddToRows(const T* row, int rows, int columns, T* matrix) {

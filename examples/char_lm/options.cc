@@ -18,7 +18,7 @@ struct Preset {
 };
 
 constexpr char kFooter[] =
-    "The same seed, text and --batch train the same model on any number of ranks, but for rounding.\n"
+    "The same seed, text and --batch train the same model on any number of ranks.\n"
     "Exit codes: 0 done; 1 failed, with one line on standard error; 64 wrong usage; 130 or 143 stopped by SIGINT or\n"
     "SIGTERM at the end of a step, all ranks at the same (a second signal ends the rank at once).";
 

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "checkpoint.h"
+#include "exact_sum.h"
 #include "gyre/arena.h"
 #include "gyre/communicator.h"
 #include "gyre/optimizer.h"
@@ -35,6 +36,9 @@ enum Extra : size_t { kLoss, kInterrupts, kTerminations, kExtras };
 
 constexpr double kRateStep = 400;  // Adam's rate falls as 1 / sqrt(1 + step / this), whatever --steps is
 constexpr int64_t kEvaluationSlice = 4096;
+// A batch is dealt out to the ranks in slices of so many samples. Each slice's gradient is computed alike wherever it
+// is computed, and the sum over slices is exact.
+constexpr int64_t kSlice = 128;
 
 double Seconds(Clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
@@ -61,6 +65,7 @@ class Trainer {
         model_(
             {.alphabet = static_cast<int>(identity_.alphabet), .context = options.context, .hidden = options.hidden}),
         weights_(static_cast<size_t>(model_.shape().parameters())),
+        slice_gradient_(weights_.size()),
         progress_(leader() && !options.quiet, options.steps, options.batch) {}
 
   absl::StatusOr<Outcome> Run() {
@@ -174,11 +179,7 @@ class Trainer {
     ++step_;
     const std::span<float> gradient = buffer_.As<float>().first(weights_.size());
     const std::span<float> extra = buffer_.As<float>().subspan(weights_.size(), kExtras);
-    const float scale = 1.0f / static_cast<float>(options_.batch);
-    DrawSamples(corpus_, options_.context, options_.seed, step_, Shard(options_.batch, world_.rank(), world_.size()),
-                samples_);
-    std::fill(gradient.begin(), gradient.end(), 0.0f);
-    extra[kLoss] = scale * static_cast<float>(model_.LossAndGradient(weights_, samples_, scale, gradient));
+    extra[kLoss] = ComputeShard(gradient);
     extra[kInterrupts] = stop_signal_.received() == SIGINT ? 1.0f : 0.0f;
     extra[kTerminations] = stop_signal_.received() == SIGTERM ? 1.0f : 0.0f;
 
@@ -193,6 +194,24 @@ class Trainer {
     times_.communication_seconds += Seconds(reduced - computed);
     times_.seconds += Seconds(Clock::now() - started);
     return extra[kLoss];
+  }
+
+  // The sum over this rank's slices of the step's batch: fills in the gradient, returns the loss. Both are shares of
+  // the mean over the whole batch.
+  float ComputeShard(std::span<float> gradient) {
+    const float scale = 1.0f / static_cast<float>(options_.batch);
+    const Range slices = Shard((options_.batch + kSlice - 1) / kSlice, world_.rank(), world_.size());
+    float loss = 0;
+    std::fill(gradient.begin(), gradient.end(), 0.0f);
+    for (int64_t slice = slices.first; slice < slices.last; ++slice) {
+      const Range range = {slice * kSlice, std::min((slice + 1) * kSlice, options_.batch)};
+      DrawSamples(corpus_, options_.context, options_.seed, step_, range, samples_);
+      std::fill(slice_gradient_.begin(), slice_gradient_.end(), 0.0f);
+      const double sum = model_.LossAndGradient(weights_, samples_, scale, slice_gradient_);
+      loss += RoundTo(kLossQuantum, static_cast<float>(sum * scale));
+      AddRounded(slice_gradient_, gradient);
+    }
+    return loss;
   }
 
   // What the ranks' signals came to in the step's allreduce: the same on all of them.
@@ -244,6 +263,7 @@ class Trainer {
   const Identity identity_;
   Model<float> model_;
   std::vector<float> weights_;
+  std::vector<float> slice_gradient_;
   gyre::Buffer buffer_;  // the gradient, then the extras
   std::optional<gyre::Optimizer> optimizer_;
   Samples samples_;

@@ -1,5 +1,6 @@
 // Data-parallel training: every rank holds the whole model, computes the gradient of its part of each batch, and the
-// gradients are summed over the ranks.
+// gradients are summed over the ranks. The sums are exact (exact_sum.h): with the same options and text any number of
+// ranks trains the same model, to the bit, on machines whose BLAS computes alike.
 #pragma once
 
 #include <cstdint>

@@ -52,7 +52,7 @@ class CharLm : public testing::Test {
   // Arguments of `gyrerun -np ranks char_lm`, on the test's text.
   std::vector<std::string> Command(int ranks, const std::vector<std::string>& options) const {
     std::vector<std::string> command = {
-        GYRERUN_PATH, "-np", std::to_string(ranks), CHAR_LM_PATH, "--text", text_, "--batch", "202", "--json"};
+        GYRERUN_PATH, "-np", std::to_string(ranks), CHAR_LM_PATH, "--text", text_, "--batch", "300", "--json"};
     command.insert(command.end(), options.begin(), options.end());
     return command;
   }
@@ -86,7 +86,8 @@ class CharLm : public testing::Test {
 TEST_F(CharLm, AnyNumberOfRanksTrainsTheSameModel) {
   std::map<int, std::vector<double>> losses;
   std::map<int, double> bits;
-  for (int ranks : {1, 2, 4}) {  // 202 characters a step do not divide by 4
+  std::map<int, std::string> hashes;
+  for (int ranks : {1, 2, 4}) {  // three slices of samples, the last one shorter
     const std::string file = Path("losses" + std::to_string(ranks));
     const Ending run = Train(ranks, {"--steps", "60", "--loss-file", file});
     ASSERT_EQ(run.exit_code, 0) << run.err;
@@ -95,9 +96,10 @@ TEST_F(CharLm, AnyNumberOfRanksTrainsTheSameModel) {
     EXPECT_EQ(json["ranks"], ranks);
     EXPECT_EQ(json["steps"], 60);
     EXPECT_EQ(json["replicas_identical"], true);
-    EXPECT_EQ(json["params_hash"].get<std::string>().size(), 16u);
+    hashes[ranks] = json["params_hash"];
+    EXPECT_EQ(hashes[ranks].size(), 16u);
     EXPECT_GT(json["chars_per_s"], 0);
-    EXPECT_NEAR(json["chars_per_s"].get<double>(), 202 * json["steps_per_s"].get<double>(),
+    EXPECT_NEAR(json["chars_per_s"].get<double>(), 300 * json["steps_per_s"].get<double>(),
                 1e-6 * json["chars_per_s"].get<double>());
     EXPECT_GE(json["comm_fraction"], 0);
     EXPECT_LT(json["comm_fraction"], 1);
@@ -107,10 +109,9 @@ TEST_F(CharLm, AnyNumberOfRanksTrainsTheSameModel) {
   }
   EXPECT_LT(losses[1].back(), 0.7 * losses[1].front());
   for (int ranks : {2, 4}) {
-    for (size_t i = 0; i < 60; ++i) {
-      ASSERT_NEAR(losses[ranks][i], losses[1][i], 1e-3 * losses[1][i]) << ranks << " ranks, step " << i + 1;
-    }
-    EXPECT_NEAR(bits[ranks], bits[1], 0.01);
+    EXPECT_EQ(losses[ranks], losses[1]) << ranks << " ranks";  // to the bit
+    EXPECT_EQ(hashes[ranks], hashes[1]) << ranks << " ranks";
+    EXPECT_NEAR(bits[ranks], bits[1], 1e-6);
   }
 }
 
