@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "blas.h"
 #include "random.h"
@@ -23,6 +24,20 @@ template <typename T>
 void AddColumnSums(const T* matrix, int rows, int columns, T* row) {
   for (int r = 0; r < rows; ++r) {
     for (int c = 0; c < columns; ++c) row[c] += matrix[r * columns + c];
+  }
+}
+
+template <typename T>
+void Relu(int count, T* row) {
+  for (int i = 0; i < count; ++i) row[i] = std::max(row[i], T(0));
+}
+
+// out = in where `hidden` is above zero, else 0: how a gradient passes relu.
+template <typename T>
+void PassRelu(const T* hidden, const T* in, int count, T* out) {
+  for (int i = 0; i < count; ++i) {
+    const T value = in[i];  // read in any case, so that the loop vectorises
+    out[i] = hidden[i] > 0 ? value : T(0);
   }
 }
 
@@ -120,14 +135,12 @@ double Model<T>::Forward(const Parts<const T>& weights, const uint8_t* symbols, 
     const uint8_t* window = symbols + static_cast<size_t>(s) * (context + 1);
     for (int k = 0; k < context; ++k)
       Accumulate(h, weights.tables + (static_cast<int64_t>(k) * a + window[k]) * h, row);
-    for (int i = 0; i < h; ++i) row[i] = std::max(row[i], T(0));
+    Relu(h, row);
   }
   MatrixProduct(Transpose::kNo, Transpose::kNo, count, h, h, hidden1_.data(), weights.matrix2, 0, hidden2_.data());
   AddToRows(weights.bias2, count, h, hidden2_.data());
-  for (int i = 0; i < width; ++i) {
-    hidden2_[i] = std::max(hidden2_[i], T(0));
-    sum_[i] = hidden1_[i] + hidden2_[i];
-  }
+  Relu(width, hidden2_.data());
+  std::transform(hidden1_.begin(), hidden1_.begin() + width, hidden2_.begin(), sum_.begin(), std::plus<>());
   MatrixProduct(Transpose::kNo, Transpose::kNo, count, a, h, sum_.data(), weights.matrix3, 0, scores_.data());
   AddToRows(weights.bias3, count, a, scores_.data());
   double loss = 0;
@@ -151,11 +164,11 @@ void Model<T>::Backward(const Parts<const T>& weights, const uint8_t* symbols, i
   MatrixProduct(Transpose::kYes, Transpose::kNo, h, a, count, sum_.data(), scores_.data(), 1, gradient.matrix3);
   AddColumnSums(scores_.data(), count, a, gradient.bias3);
   MatrixProduct(Transpose::kNo, Transpose::kYes, count, h, a, scores_.data(), weights.matrix3, 0, sum_.data());
-  for (int i = 0; i < width; ++i) delta_[i] = hidden2_[i] > 0 ? sum_[i] : T(0);
+  PassRelu(hidden2_.data(), sum_.data(), width, delta_.data());
   MatrixProduct(Transpose::kYes, Transpose::kNo, h, h, count, hidden1_.data(), delta_.data(), 1, gradient.matrix2);
   AddColumnSums(delta_.data(), count, h, gradient.bias2);
   MatrixProduct(Transpose::kNo, Transpose::kYes, count, h, h, delta_.data(), weights.matrix2, 1, sum_.data());
-  for (int i = 0; i < width; ++i) sum_[i] = hidden1_[i] > 0 ? sum_[i] : T(0);
+  PassRelu(hidden1_.data(), sum_.data(), width, sum_.data());
   AddColumnSums(sum_.data(), count, h, gradient.bias1);
   for (int s = 0; s < count; ++s) {
     const T* row = &sum_[static_cast<size_t>(s) * h];

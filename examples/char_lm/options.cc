@@ -64,7 +64,7 @@ std::optional<int> ParseOptions(int argc, char** argv, Options& options) {
     return app.exit(error) == 0 ? kExitSuccess : kExitUsage;
   }
   const Preset chosen = preset == "small"
-                            ? Preset{.context = 8, .hidden = 320, .batch = 2048, .learning_rate = 0.006f}
+                            ? Preset{.context = 8, .hidden = 288, .batch = 1536, .learning_rate = 0.006f}
                             : Preset{.context = 12, .hidden = 512, .batch = 4096, .learning_rate = 0.004f};
   options.context = chosen.context;
   options.hidden = chosen.hidden;

@@ -33,7 +33,7 @@ using Clock = std::chrono::steady_clock;
 // What travels behind the gradient in the same allreduce.
 enum Extra : size_t { kLoss, kInterrupts, kTerminations, kExtras };
 
-constexpr double kHalfRateStep = 250;  // Adam's rate falls as 1 / sqrt(1 + step / this), whatever --steps is
+constexpr double kRateStep = 400;  // Adam's rate falls as 1 / sqrt(1 + step / this), whatever --steps is
 constexpr int64_t kEvaluationSlice = 4096;
 
 double Seconds(Clock::duration duration) {
@@ -69,7 +69,7 @@ class Trainer {
     ASSIGN_OR_RETURN(const int signal_number, Loop());
     progress_.EndLine();
     RETURN_IF_ERROR(SaveCheckpoint());
-    if (loss_file_.is_open() && !loss_file_.flush()) return LossFileError();
+    if (loss_file_.is_open() && !loss_file_) return LossFileError();
     Outcome outcome{.stopped_by = signal_number, .times = times_};
     if (signal_number != 0) return outcome;
     ASSIGN_OR_RETURN(outcome.heldout_bits_per_char, Evaluate());
@@ -157,7 +157,7 @@ class Trainer {
         return absl::FailedPreconditionError(absl::StrCat("the loss is not finite at step ", step_, "; lower --lr"));
       }
       if (leader()) {
-        if (loss_file_.is_open()) loss_file_ << absl::StrFormat("%d,%.9g\n", step_, loss);
+        if (loss_file_.is_open()) loss_file_ << absl::StrFormat("%d,%.9g\n", step_, loss) << std::flush;
         progress_.Step(step_, loss, times_);
       }
       if (const int signal_number = AgreedSignal(); signal_number != 0) return signal_number;
@@ -186,7 +186,7 @@ class Trainer {
     RETURN_IF_ERROR(world_.AllReduce(buffer_.As<float>().first(weights_.size() + kExtras)));
     const auto reduced = Clock::now();
 
-    const double rate = options_.learning_rate / std::sqrt(1.0 + static_cast<double>(step_ - 1) / kHalfRateStep);
+    const double rate = options_.learning_rate / std::sqrt(1.0 + static_cast<double>(step_ - 1) / kRateStep);
     RETURN_IF_ERROR(optimizer_->SetLearningRate(static_cast<float>(rate)));
     RETURN_IF_ERROR(optimizer_->Step(0, weights_, gradient));
     ++times_.steps;

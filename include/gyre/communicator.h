@@ -134,8 +134,8 @@ class GYRE_EXPORT Communicator {
  private:
   friend class Runtime;
   explicit Communicator(std::shared_ptr<internal::CommunicatorState> state);
-  absl::Status Run(internal::Call call);
-  Work Start(internal::Call call);
+  absl::Status Run(internal::Call&& call);
+  Work Start(internal::Call&& call);
 
   std::shared_ptr<internal::CommunicatorState> state_;
 };

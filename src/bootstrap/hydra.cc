@@ -1,3 +1,5 @@
+#include "bootstrap/hydra.h"
+
 #include <sys/socket.h>
 
 #include <fstream>
@@ -6,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
-#include "bootstrap/hydra.h"
 
 namespace gyre {
 
@@ -31,7 +32,8 @@ absl::StatusOr<std::string> HydraJobName(int pmi_fd) {
   socklen_t length = sizeof(peer);
   if (getsockopt(pmi_fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.pid <= 0) {
     return absl::FailedPreconditionError(
-        absl::StrCat("PMI_FD=", pmi_fd, " does not lead to MPICH's launcher: a program between it and this one closed "
+        absl::StrCat("PMI_FD=", pmi_fd,
+                     " does not lead to MPICH's launcher: a program between it and this one closed "
                      "it, or it is another launcher's; set GYRE_STORE"));
   }
   const std::string start = StartTime(peer.pid);

@@ -13,8 +13,8 @@ namespace {
 constexpr int64_t kSlurmFirstSpecialStep = 0xfffffff0;
 
 absl::Status Missing(std::string_view there, std::string_view missing) {
-  return absl::FailedPreconditionError(
-      absl::StrCat(ToAbsl(there), " is set but ", ToAbsl(missing), " is missing: the launcher's environment is half there"));
+  return absl::FailedPreconditionError(absl::StrCat(ToAbsl(there), " is set but ", ToAbsl(missing),
+                                                    " is missing: the launcher's environment is half there"));
 }
 
 absl::StatusOr<int64_t> Number(const Environment& environment, std::string_view name, std::string_view because_of) {
@@ -33,8 +33,8 @@ absl::StatusOr<Identity> RankOfSize(const Environment& environment, std::string_
   ASSIGN_OR_RETURN(const int64_t rank, Number(environment, rank_name, size_name));
   ASSIGN_OR_RETURN(const int64_t size, Number(environment, size_name, rank_name));
   if (size < 1 || size > INT32_MAX || rank >= size) {
-    return absl::InvalidArgumentError(absl::StrCat(ToAbsl(rank_name), "=", rank, " is not below ", ToAbsl(size_name),
-                                                   "=", size));
+    return absl::InvalidArgumentError(
+        absl::StrCat(ToAbsl(rank_name), "=", rank, " is not below ", ToAbsl(size_name), "=", size));
   }
   Identity identity;
   identity.rank = static_cast<int>(rank);
@@ -81,9 +81,8 @@ std::string_view SlurmSizeName(const Environment& environment) {
 
 absl::StatusOr<Identity> FromPmix(const Config& config, const Environment& environment) {
   const bool open_mpi = environment("OMPI_COMM_WORLD_RANK") || environment("OMPI_COMM_WORLD_SIZE");
-  ASSIGN_OR_RETURN(Identity identity, open_mpi
-                                          ? RankOfSize(environment, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")
-                                          : RankOfSize(environment, "PMIX_RANK", SlurmSizeName(environment)));
+  ASSIGN_OR_RETURN(Identity identity, open_mpi ? RankOfSize(environment, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")
+                                               : RankOfSize(environment, "PMIX_RANK", SlurmSizeName(environment)));
   identity.launcher = open_mpi ? "openmpi" : "slurm";
   identity.meeting = Meeting::kLocalFile;
   const auto name = environment("PMIX_NAMESPACE");

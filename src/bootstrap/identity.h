@@ -26,12 +26,12 @@ struct Identity {
   std::string launcher = "none";  // "gyrerun", "explicit", "openmpi", "mpich", "torchrun", "horovodrun", "slurm"
   std::string job_id;             // tells this job from others of the user; kHydraFile: still to be found
   Meeting meeting = Meeting::kAlone;
-  std::string store;              // "host:port" for kLauncherStore and kRankZeroStore
+  std::string store;  // "host:port" for kLauncherStore and kRankZeroStore
 };
 
-// All launchers are judged by their variables alone; none is spoken to (docs/decisions/mpi_launchers.md has the reason).
-// In this order: rank and size of `config` (gyrerun gives them, or the program itself); Open MPI and other PMIx
-// launchers; MPICH's Hydra; torchrun's variables; horovodrun --gloo; a Slurm step. None: alone. Where the
+// All launchers are judged by their variables alone; none is spoken to (docs/decisions/mpi_launchers.md has the
+// reason). In this order: rank and size of `config` (gyrerun gives them, or the program itself); Open MPI and other
+// PMIx launchers; MPICH's Hydra; torchrun's variables; horovodrun --gloo; a Slurm step. None: alone. Where the
 // configuration has a store, ranks meet there whatever the launcher.
 //   kFailedPrecondition  half an environment: names the variable that is missing
 //   kInvalidArgument     a variable that is not a number, a rank that is not below the size

@@ -7,10 +7,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "bootstrap/local_rendezvous.h"
 #include "bootstrap/hydra.h"
+#include "bootstrap/local_rendezvous.h"
 #include "bootstrap/secret.h"
 #include "net/endpoint.h"
+#include "net/socket.h"
 
 namespace gyre {
 
@@ -35,11 +36,15 @@ class Joiner {
 
   absl::StatusOr<Met> Join() {
     switch (identity_.meeting) {
-      case Meeting::kAlone: return Alone();
-      case Meeting::kLauncherStore: return AtLaunchersStore();
-      case Meeting::kRankZeroStore: return AtGivenStore();
+      case Meeting::kAlone:
+        return Alone();
+      case Meeting::kLauncherStore:
+        return AtLaunchersStore();
+      case Meeting::kRankZeroStore:
+        return AtGivenStore();
       case Meeting::kLocalFile:
-      case Meeting::kHydraFile: return ByLocalFile();
+      case Meeting::kHydraFile:
+        return ByLocalFile();
     }
     return absl::InternalError("no such meeting");
   }
@@ -144,6 +149,10 @@ class Joiner {
   absl::StatusOr<std::unique_ptr<StoreClient>> MeetAtPerhapsStale(const Endpoint& store,
                                                                   const std::string& secret) const {
     const TimePoint attempt = std::min(deadline_, std::chrono::steady_clock::now() + kStaleAttempt);
+    // Rank 0 listened before it published: where nobody listens there is no use in Connect's retries.
+    if (const auto probe = ConnectTcp(store, attempt); !probe.ok()) {
+      return absl::UnavailableError(probe.status().message());
+    }
     const HandshakeIdentity self{identity_.job_id, kFirstEpoch, identity_.rank, Role::kRank};
     auto client = StoreClient::Connect(store, self, identity_.size, secret, attempt);
     if (!client.ok() && !absl::IsFailedPrecondition(client.status())) {
@@ -163,8 +172,8 @@ class Joiner {
       const bool again = absl::IsUnavailable(client.status()) || absl::IsCancelled(client.status());
       if (client.ok() || !again || first()) return client;
       if (std::chrono::steady_clock::now() + kRetryPause >= deadline_) {
-        return absl::DeadlineExceededError(absl::StrCat("rank 0's store was not reached in time: ",
-                                                        client.status().message()));
+        return absl::DeadlineExceededError(
+            absl::StrCat("rank 0's store was not reached in time: ", client.status().message()));
       }
       std::this_thread::sleep_for(kRetryPause);
     }
@@ -208,7 +217,9 @@ Membership::Membership(Identity identity, std::string secret)
     : identity_(std::move(identity)), secret_(std::move(secret)) {}
 
 // The client first: others learn that this rank has left, then that the store has gone.
-Membership::~Membership() { client_.reset(); }
+Membership::~Membership() {
+  client_.reset();
+}
 
 absl::StatusOr<std::vector<std::string>> Membership::Gather(std::string_view name, std::string value,
                                                             TimePoint deadline) {

@@ -21,8 +21,8 @@ constexpr size_t kRandomBytes = 32;
 
 absl::Status CheckLength(std::string_view what, size_t size) {
   if (size >= kMinSecretBytes && size <= kMaxSecretBytes) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(ToAbsl(what), " holds ", size, " bytes; a secret has ",
-                                                    kMinSecretBytes, " to ", kMaxSecretBytes));
+  return absl::FailedPreconditionError(
+      absl::StrCat(ToAbsl(what), " holds ", size, " bytes; a secret has ", kMinSecretBytes, " to ", kMaxSecretBytes));
 }
 
 // From offset 0, not moving the file's own; at most one byte more than a secret may have, so that too long shows.
@@ -117,8 +117,8 @@ absl::StatusOr<std::string> ReadSecretFd(int fd) {
   const std::string what = absl::StrCat("descriptor ", fd, " (GYRE_SECRET_FD)");
   struct stat info {};
   if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        what, " is not the secret the launcher handed down: a program between it and this one closed it"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(what, " is not the secret the launcher handed down: a program between it and this one closed it"));
   }
   ASSIGN_OR_RETURN(std::string secret, ReadWhole(fd, what));
   RETURN_IF_ERROR(CheckLength(what, secret.size()));

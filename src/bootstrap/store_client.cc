@@ -24,7 +24,9 @@ uint32_t MillisecondsLeft(TimePoint deadline) {
   return static_cast<uint32_t>(std::min<int64_t>(left, INT32_MAX));
 }
 
-uint16_t TypeOf(const StoreRequest& request) { return static_cast<uint16_t>(request.kind); }
+uint16_t TypeOf(const StoreRequest& request) {
+  return static_cast<uint16_t>(request.kind);
+}
 
 }  // namespace
 
@@ -44,9 +46,8 @@ absl::StatusOr<std::unique_ptr<StoreClient>> StoreClient::Connect(const Endpoint
   }
   auto client = std::unique_ptr<StoreClient>(new StoreClient(std::move(connected.fd), name, self.epoch));
   if (self.role == Role::kRank) {
-    const StoreRequest join{.kind = StoreMessage::kJoin,
-                            .size = static_cast<uint32_t>(size),
-                            .process = static_cast<uint32_t>(getpid())};
+    const StoreRequest join{
+        .kind = StoreMessage::kJoin, .size = static_cast<uint32_t>(size), .process = static_cast<uint32_t>(getpid())};
     RETURN_IF_ERROR(client->Call(TypeOf(join), EncodeRequest(join), deadline).status());
   }
   return client;

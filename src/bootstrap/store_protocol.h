@@ -27,12 +27,12 @@ enum class StoreMessage : uint16_t { kJoin = 1, kSet = 2, kGet = 3, kAdd = 4, kG
 // One struct for all requests: each uses the fields its kind needs.
 struct StoreRequest {
   StoreMessage kind = StoreMessage::kJoin;
-  std::string_view key{};       // Set, Get, Add, Gather (the name)
-  std::string_view value{};     // Set, Gather
-  int64_t amount = 0;           // Add
-  uint32_t timeout_ms = 0;      // Get, Gather: how long the client waits
-  uint32_t size = 0;            // Join: ranks of the job, as the client believes
-  uint32_t process = 0;         // Join: process id
+  std::string_view key{};    // Set, Get, Add, Gather (the name)
+  std::string_view value{};  // Set, Gather
+  int64_t amount = 0;        // Add
+  uint32_t timeout_ms = 0;   // Get, Gather: how long the client waits
+  uint32_t size = 0;         // Join: ranks of the job, as the client believes
+  uint32_t process = 0;      // Join: process id
 };
 
 std::string EncodeRequest(const StoreRequest& request);

@@ -42,9 +42,9 @@ class StoreServer::Service {
 
   absl::Status Start(UniqueFd listener, const StoreServerOptions& options) {
     HandshakeIdentity self{options.job_id, options.epoch, /*rank=*/-1, Role::kStore};
-    ASSIGN_OR_RETURN(listener_, AuthenticatingListener::Create(
-                                    *loop_, std::move(listener), std::move(self), options.secret, kAcceptorOptions,
-                                    [this](AcceptedPeer peer) { Admit(std::move(peer)); }));
+    ASSIGN_OR_RETURN(listener_, AuthenticatingListener::Create(*loop_, std::move(listener), std::move(self),
+                                                               options.secret, kAcceptorOptions,
+                                                               [this](AcceptedPeer peer) { Admit(std::move(peer)); }));
     thread_ = std::thread([this] { Run(); });
     return absl::OkStatus();
   }
@@ -201,6 +201,8 @@ absl::StatusOr<std::unique_ptr<StoreServer>> StoreServer::Start(const Endpoint& 
 StoreServer::StoreServer(std::unique_ptr<Service> service) : service_(std::move(service)) {}
 StoreServer::~StoreServer() = default;
 
-const Endpoint& StoreServer::endpoint() const { return service_->endpoint(); }
+const Endpoint& StoreServer::endpoint() const {
+  return service_->endpoint();
+}
 
 }  // namespace gyre

@@ -15,7 +15,7 @@ constexpr size_t kEntryBytes = 128;  // what an entry costs besides its key and 
 
 // A little before the client's own deadline, so that the answer, which says who is missing, still reaches it.
 TimePoint WaitUntil(TimePoint now, uint32_t timeout_ms) {
-  const uint32_t margin = std::min<uint32_t>(50, timeout_ms / 10);
+  const uint32_t margin = std::min<uint32_t>(200, timeout_ms / 10);
   return now + std::chrono::milliseconds(timeout_ms - margin);
 }
 
@@ -33,8 +33,7 @@ absl::Status RankLeft(std::string_view name, int rank) {
 
 }  // namespace
 
-StoreState::StoreState(int size, uint64_t epoch)
-    : size_(size), epoch_(epoch), ranks_(static_cast<size_t>(size)) {}
+StoreState::StoreState(int size, uint64_t epoch) : size_(size), epoch_(epoch), ranks_(static_cast<size_t>(size)) {}
 
 void StoreState::Connected(ConnectionId id, const HandshakeIdentity& peer) {
   clients_.emplace(id, Client{peer, /*instance=*/-1, std::nullopt});
@@ -62,12 +61,18 @@ void StoreState::Handle(ConnectionId id, const Frame& frame, TimePoint now) {
   const auto request = DecodeRequest(frame.header.type, frame.payload);
   if (!request.ok()) return Answer(id, sequence, request.status());
   switch (request->kind) {
-    case StoreMessage::kJoin: return Join(id, client, sequence, *request);
-    case StoreMessage::kSet: return Set(id, sequence, *request);
-    case StoreMessage::kGet: return Get(id, client, sequence, *request, now);
-    case StoreMessage::kAdd: return Add(id, sequence, *request);
-    case StoreMessage::kGather: return Gather(id, client, sequence, *request, now);
-    case StoreMessage::kReply: return;  // DecodeRequest refuses it
+    case StoreMessage::kJoin:
+      return Join(id, client, sequence, *request);
+    case StoreMessage::kSet:
+      return Set(id, sequence, *request);
+    case StoreMessage::kGet:
+      return Get(id, client, sequence, *request, now);
+    case StoreMessage::kAdd:
+      return Add(id, sequence, *request);
+    case StoreMessage::kGather:
+      return Gather(id, client, sequence, *request, now);
+    case StoreMessage::kReply:
+      return;  // DecodeRequest refuses it
   }
 }
 
@@ -116,8 +121,8 @@ void StoreState::Join(ConnectionId id, Client& client, uint32_t sequence, const 
   }
   if (request.size != static_cast<uint32_t>(size_) || rank < 0 || rank >= size_) {
     return Answer(id, sequence,
-                  absl::FailedPreconditionError(absl::StrCat("rank ", rank, " of ", request.size,
-                                                             " wants to join a job of ", size_, " ranks")));
+                  absl::FailedPreconditionError(
+                      absl::StrCat("rank ", rank, " of ", request.size, " wants to join a job of ", size_, " ranks")));
   }
   RankState& state = ranks_[static_cast<size_t>(rank)];
   for (const auto& [instance, process] : state.processes) {
@@ -221,8 +226,8 @@ void StoreState::Gather(ConnectionId id, Client& client, uint32_t sequence, cons
     }
   } else if (gather->second.taken[static_cast<size_t>(client.peer.rank)]) {
     return Answer(id, sequence,
-                  absl::FailedPreconditionError(absl::StrCat("gather \"", key.second,
-                                                             "\" is begun again before all ranks had its result")));
+                  absl::FailedPreconditionError(
+                      absl::StrCat("gather \"", key.second, "\" is begun again before all ranks had its result")));
   }
   client.wait = Wait{sequence, WaitUntil(now, request.timeout_ms), request.timeout_ms, {}, key};
   if (gather->second.Complete()) Deliver(gather);
@@ -242,8 +247,8 @@ absl::Status StoreState::GiveValue(Gathers::iterator gather, int rank, std::stri
   auto& slot = state.values[static_cast<size_t>(rank)];
   const size_t before = slot ? slot->size() : 0;  // it gave up waiting, and comes again
   if (state.reply_bytes - before + value.size() > kMaxStoreReplyBytes) {
-    return absl::ResourceExhaustedError(absl::StrCat("gather \"", name, "\": the ranks' values together are over ",
-                                                     kMaxStoreReplyBytes >> 20, " MiB"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("gather \"", name, "\": the ranks' values together are over ", kMaxStoreReplyBytes >> 20, " MiB"));
   }
   RETURN_IF_ERROR(Reserve(value.size()));
   stored_bytes_ -= before;

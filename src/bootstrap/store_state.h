@@ -65,8 +65,8 @@ class StoreState {
     std::optional<Wait> wait;
   };
   struct RankState {
-    int joined = 0;                      // instances so far
-    std::map<int, uint32_t> processes;   // of the instances that are connected
+    int joined = 0;                     // instances so far
+    std::map<int, uint32_t> processes;  // of the instances that are connected
   };
   struct GatherState {
     std::vector<std::optional<std::string>> values;

@@ -54,7 +54,7 @@ absl::Status CheckReduction(const Call& call) {
 }
 
 // Counts by rank: `size` of them, none negative, together `total`.
-absl::Status CheckCounts(const char* name, const std::vector<int64_t>& counts, int size, const char* what,
+absl::Status CheckCounts(const char* name, std::span<const int64_t> counts, int size, const char* what,
                          int64_t total) {
   if (static_cast<int>(counts.size()) != size) {
     return Wrong(name, " has ", counts.size(), " entries; one for each of ", size, " ranks expected");
@@ -116,7 +116,7 @@ device::Reduction ReductionOf(const Call& call, int size) {
   return device::MakeReduction(call.in.dtype, call.op, call.prescale, call.postscale, size);
 }
 
-std::vector<int64_t> Displacements(const std::vector<int64_t>& counts) {
+std::vector<int64_t> Displacements(std::span<const int64_t> counts) {
   std::vector<int64_t> begins(counts.size());
   std::exclusive_scan(counts.begin(), counts.end(), begins.begin(), int64_t{0});
   return begins;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -23,7 +24,8 @@ enum class CallKind : uint8_t {
   kMessage,  // one send and its receive
 };
 
-// What each field means for which kind is at Communicator's methods (gyre/communicator.h).
+// What each field means for which kind is at Communicator's methods (gyre/communicator.h). It owns nothing and is cheap
+// to make: every blocking call makes one.
 struct Call {
   CallKind kind = CallKind::kBarrier;
   ConstTensorView in;
@@ -36,8 +38,8 @@ struct Call {
   bool send = false;  // of messages: in goes out, else out comes in
   // Elements by rank: of reduce-scatter's and allgather's segments, of what alltoall sends and receives. The uniform
   // forms fill them in too.
-  std::vector<int64_t> counts;
-  std::vector<int64_t> receive_counts;
+  std::span<const int64_t> counts;
+  std::span<const int64_t> receive_counts;
   std::optional<std::chrono::milliseconds> timeout;  // filled in before an operation is made
 };
 
@@ -48,6 +50,6 @@ absl::Status Validate(const Call& call, int rank, int size);
 device::Reduction ReductionOf(const Call& call, int size);
 
 // Where each of consecutive segments begins.
-std::vector<int64_t> Displacements(const std::vector<int64_t>& counts);
+std::vector<int64_t> Displacements(std::span<const int64_t> counts);
 
 }  // namespace gyre::internal

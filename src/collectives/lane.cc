@@ -4,45 +4,39 @@
 
 namespace gyre::internal {
 
-bool Lane::TryTakeIdle() {
-  std::lock_guard lock(mutex_);
-  if (driven_ || !queue_.empty()) return false;
-  driven_ = true;
-  return true;
-}
-
-bool Lane::Release() {
-  std::lock_guard lock(mutex_);
-  driven_ = false;
-  return !queue_.empty();
-}
-
 void Lane::Enqueue(std::shared_ptr<Pollable> operation) {
   std::lock_guard lock(mutex_);
   queue_.push_back(std::move(operation));
+  state_.fetch_add(kQueued, std::memory_order_release);
 }
 
-bool Lane::empty() const {
-  std::lock_guard lock(mutex_);
-  return queue_.empty();
+bool Lane::TryTakeQueued() {
+  uint32_t state = state_.load(std::memory_order_relaxed);
+  while (state >= kQueued && (state & kDriven) == 0) {
+    if (state_.compare_exchange_weak(state, state | kDriven, std::memory_order_acquire)) return true;
+  }
+  return false;
 }
 
 shm::Progress Lane::Drive(const TimePoint* now) {
+  if (!TryTakeQueued()) return shm::Progress::kNone;
   std::shared_ptr<Pollable> operation;
   {
     std::lock_guard lock(mutex_);
-    if (driven_ || queue_.empty()) return shm::Progress::kNone;
-    driven_ = true;
     operation = queue_.front();
   }
   shm::Progress progress = operation->Poll();
   if (progress == shm::Progress::kNone && now != nullptr && operation->Check(*now)) progress = shm::Progress::kDone;
+  if (progress != shm::Progress::kDone) {
+    state_.fetch_sub(kDriven, std::memory_order_release);
+    return progress;
+  }
   {
     std::lock_guard lock(mutex_);
-    driven_ = false;
-    if (progress == shm::Progress::kDone) queue_.pop_front();
+    queue_.pop_front();
   }
-  if (progress == shm::Progress::kDone) operation->MarkDone();
+  state_.fetch_sub(kDriven + kQueued, std::memory_order_release);
+  operation->MarkDone();
   return progress;
 }
 

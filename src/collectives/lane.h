@@ -42,11 +42,15 @@ class Pollable {
 // Thread-safe. A thread that drives the lane has it to itself until it lets go.
 class Lane {
  public:
-  // Takes the lane for an operation that need not queue: true if nothing was queued and nobody was driving.
-  bool TryTakeIdle();
+  // Takes the lane for an operation that need not queue: true if nothing was queued and nobody was driving. Cheap:
+  // every blocking call does it.
+  bool TryTakeIdle() {
+    uint32_t idle = 0;
+    return state_.compare_exchange_strong(idle, kDriven, std::memory_order_acquire);
+  }
 
   // Lets go. True if operations are queued.
-  bool Release();
+  bool Release() { return state_.fetch_sub(kDriven, std::memory_order_release) != kDriven; }
 
   // Appends behind all that is queued.
   void Enqueue(std::shared_ptr<Pollable> operation);
@@ -55,12 +59,16 @@ class Lane {
   // check it for deadline and losses as well.
   shm::Progress Drive(const TimePoint* now);
 
-  bool empty() const;  // nothing is queued
+  bool empty() const { return state_.load(std::memory_order_acquire) < kQueued; }  // nothing is queued
 
  private:
-  mutable std::mutex mutex_;
+  static constexpr uint32_t kDriven = 1, kQueued = 2;  // one kQueued for each operation in the queue
+
+  bool TryTakeQueued();
+
+  std::atomic<uint32_t> state_{0};
+  std::mutex mutex_;
   std::deque<std::shared_ptr<Pollable>> queue_;  // guarded by mutex_
-  bool driven_ = false;                          // guarded by mutex_
 };
 
 }  // namespace gyre::internal

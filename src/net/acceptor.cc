@@ -32,6 +32,7 @@ struct AuthenticatingListener::Pending {
   std::array<std::byte, kMaxHandshakeMessageBytes> input{};
   size_t filled = 0;
   std::string output;
+  bool waits_to_write = false;
   EventLoop::TimerId timer{};
   PendingList::iterator self;
 };
@@ -70,16 +71,18 @@ void AuthenticatingListener::Accept() {
       continue;
     }
     switch (errno) {
-      case EAGAIN: return;
+      case EAGAIN:
+        return;
       case EINTR:
       case ECONNABORTED:
-      case EPROTO: continue;
-      default: break;
+      case EPROTO:
+        continue;
+      default:
+        break;
     }
     // Out of descriptors or memory: strangers go first. With none to send away, the listener would only stay readable.
     if (pending_.empty()) return PauseAccepting();
-    ++counts_.dropped;
-    Drop(*pending_.front());
+    DropOne();
   }
 }
 
@@ -94,21 +97,21 @@ void AuthenticatingListener::PauseAccepting() {
 
 void AuthenticatingListener::Admit(UniqueFd fd) {
   ++counts_.accepted;
-  while (static_cast<int>(pending_.size()) >= std::max(options_.max_pending, 1)) {
-    ++counts_.dropped;
-    Drop(*pending_.front());
-  }
+  while (static_cast<int>(pending_.size()) >= std::max(options_.max_pending, 1)) DropOne();
   const int on = 1;
   setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));  // of no effect on a Unix socket
   pending_.push_back(std::make_unique<Pending>(std::move(fd), self_, secret_));
   Pending& pending = *pending_.back();
   pending.self = std::prev(pending_.end());
-  pending.timer = loop_.AddTimer(DeadlineAfter(std::chrono::steady_clock::now(), options_.handshake_timeout),
-                                 [this, &pending] {
-                                   ++counts_.timed_out;
-                                   Drop(pending);
-                                 });
-  if (!loop_.Add(pending.fd.get(), EPOLLIN, [this, &pending](uint32_t) { Advance(pending); }).ok()) Drop(pending);
+  pending.timer =
+      loop_.AddTimer(DeadlineAfter(std::chrono::steady_clock::now(), options_.handshake_timeout), [this, &pending] {
+        ++counts_.timed_out;
+        Drop(pending);
+      });
+  if (!loop_.Add(pending.fd.get(), EPOLLIN, [this, &pending](uint32_t) { Advance(pending); }).ok()) {
+    return Drop(pending);
+  }
+  Advance(pending);  // an honest client's hello is usually there already, and sets it apart from strangers
 }
 
 // Reads, answers, until it would block or is over. Reads no further than the message that is due.
@@ -156,6 +159,7 @@ bool AuthenticatingListener::Write(Pending& pending) {
     if (sent >= 0) {
       pending.output.erase(0, static_cast<size_t>(sent));
     } else if (errno == EAGAIN) {
+      pending.waits_to_write = true;
       if (!loop_.Modify(pending.fd.get(), EPOLLOUT).ok()) Drop(pending);
       return false;
     } else if (errno != EINTR) {
@@ -166,11 +170,9 @@ bool AuthenticatingListener::Write(Pending& pending) {
       return false;
     }
   }
-  if (!loop_.Modify(pending.fd.get(), EPOLLIN).ok()) {
-    Drop(pending);
-    return false;
-  }
-  return true;
+  if (!std::exchange(pending.waits_to_write, false) || loop_.Modify(pending.fd.get(), EPOLLIN).ok()) return true;
+  Drop(pending);
+  return false;
 }
 
 void AuthenticatingListener::Finish(Pending& pending) {
@@ -180,6 +182,13 @@ void AuthenticatingListener::Finish(Pending& pending) {
   loop_.CancelTimer(pending.timer);
   pending_.erase(pending.self);
   if (SetNonBlocking(peer.fd.get(), false).ok()) on_peer_(std::move(peer));
+}
+
+void AuthenticatingListener::DropOne() {
+  ++counts_.dropped;
+  const auto stranger =
+      std::ranges::find_if(pending_, [](const auto& entry) { return !entry->handshake.challenged(); });
+  Drop(stranger == pending_.end() ? *pending_.front() : **stranger);
 }
 
 void AuthenticatingListener::Drop(Pending& pending) {
@@ -208,8 +217,8 @@ absl::StatusOr<AcceptedPeer> Acceptor::Next(TimePoint deadline) {
     if (std::chrono::steady_clock::now() >= deadline) {
       const AcceptorCounts& counts = listener_->counts();
       if (counts.refused == 0) return absl::DeadlineExceededError("no peer came");
-      return absl::DeadlineExceededError(absl::StrCat("no peer came; ", counts.refused, " were refused, the last one: ",
-                                                      counts.last_refusal.message()));
+      return absl::DeadlineExceededError(absl::StrCat("no peer came; ", counts.refused,
+                                                      " were refused, the last one: ", counts.last_refusal.message()));
     }
     RETURN_IF_ERROR(loop_->RunOnce(deadline));
   }

@@ -18,7 +18,7 @@
 namespace gyre {
 
 struct AcceptorOptions {
-  int max_pending = 64;  // connections under authentication; one more drops the oldest
+  int max_pending = 64;  // connections under authentication; one more drops one (AuthenticatingListener)
   std::chrono::milliseconds handshake_timeout{5'000};
 };
 
@@ -33,10 +33,13 @@ struct AcceptorCounts {
   int64_t authenticated = 0;  // of them
   int64_t refused = 0;        // wrong secret, job, epoch, or no handshake at all
   int64_t timed_out = 0;
-  int64_t dropped = 0;        // to make room
+  int64_t dropped = 0;  // to make room
   absl::Status last_refusal;
 };
 
+// Room for one more is made by dropping the oldest connection that has not sent a hello of this job, or else the
+// oldest: so a flood of strangers who do not know the job drops its own. A client that was dropped sees kUnavailable.
+//
 // Works on an event loop of the caller's and hands each authenticated peer to `on_peer`, on the loop's thread. The
 // loop must outlive it. Memory before authentication: under 1 KiB a pending connection, and a copy of the secret.
 class AuthenticatingListener {
@@ -66,6 +69,7 @@ class AuthenticatingListener {
   bool Write(Pending& pending);
   void Finish(Pending& pending);
   void Drop(Pending& pending);
+  void DropOne();
 
   EventLoop& loop_;
   UniqueFd listener_;

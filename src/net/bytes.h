@@ -13,11 +13,15 @@ namespace gyre {
 using Bytes = std::span<const std::byte>;
 using MutableBytes = std::span<std::byte>;
 
-inline Bytes AsBytes(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
+inline Bytes AsBytes(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
 inline MutableBytes AsMutableBytes(std::string& text) {
   return std::as_writable_bytes(std::span(text.data(), text.size()));
 }
-inline std::string_view AsText(Bytes bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+inline std::string_view AsText(Bytes bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
 
 // Appends to a string it does not own.
 class WireWriter {

@@ -71,7 +71,9 @@ EventLoop::TimerId EventLoop::AddTimer(TimePoint when, std::function<void()> cal
   return id;
 }
 
-void EventLoop::CancelTimer(TimerId id) { timers_.erase(id); }
+void EventLoop::CancelTimer(TimerId id) {
+  timers_.erase(id);
+}
 
 absl::Status EventLoop::RunOnce(TimePoint deadline) {
   if (!timers_.empty()) deadline = std::min(deadline, timers_.begin()->first.first);

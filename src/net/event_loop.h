@@ -53,8 +53,8 @@ class EventLoop {
 
   UniqueFd epoll_;
   UniqueFd wake_;
-  std::unordered_map<int, std::shared_ptr<Watch>> watches_;         // by descriptor
-  std::unordered_map<uint64_t, std::shared_ptr<Watch>> by_token_;   // what epoll hands back: never reused
+  std::unordered_map<int, std::shared_ptr<Watch>> watches_;        // by descriptor
+  std::unordered_map<uint64_t, std::shared_ptr<Watch>> by_token_;  // what epoll hands back: never reused
   std::map<TimerId, std::function<void()>> timers_;
   uint64_t next_id_ = 1;
 };

@@ -27,7 +27,9 @@ struct Mac {
   bool made = false;  // false: OpenSSL failed; equal to nothing
 };
 
-std::string_view Text(const std::array<std::byte, 32>& bytes) { return AsText(Bytes(bytes)); }
+std::string_view Text(const std::array<std::byte, 32>& bytes) {
+  return AsText(Bytes(bytes));
+}
 
 void WriteIdentity(WireWriter& writer, const HandshakeIdentity& identity) {
   writer.U64(identity.epoch);
@@ -71,12 +73,16 @@ std::string JobDigest(std::string_view job_id) {
   return digest;
 }
 
-bool IsRole(uint8_t role) { return role >= 1 && role <= static_cast<uint8_t>(Role::kLauncher); }
+bool IsRole(uint8_t role) {
+  return role >= 1 && role <= static_cast<uint8_t>(Role::kLauncher);
+}
 
 constexpr std::string_view kClientLabel = "gyre handshake: client";
 constexpr std::string_view kServerLabel = "gyre handshake: server";
 
-absl::Status NotGyre() { return absl::UnauthenticatedError("the other side does not speak Gyre's handshake"); }
+absl::Status NotGyre() {
+  return absl::UnauthenticatedError("the other side does not speak Gyre's handshake");
+}
 
 absl::Status RefusalStatus(uint8_t code, const HandshakeIdentity& self, const HandshakeIdentity& peer) {
   switch (code) {
@@ -89,23 +95,27 @@ absl::Status RefusalStatus(uint8_t code, const HandshakeIdentity& self, const Ha
     case kOtherVersion:
       return absl::FailedPreconditionError(
           absl::StrCat(Describe(peer), " speaks another version of Gyre's protocol: use one build everywhere"));
-    default: return NotGyre();
+    default:
+      return NotGyre();
   }
 }
 
 absl::Status WrongSecret(const HandshakeIdentity& self, const HandshakeIdentity& peer) {
-  return absl::UnauthenticatedError(absl::StrCat(
-      Describe(peer), " holds another secret than ", Describe(self),
-      ": start both from one launcher, or give both the same GYRE_SECRET_FILE"));
+  return absl::UnauthenticatedError(
+      absl::StrCat(Describe(peer), " holds another secret than ", Describe(self),
+                   ": start both from one launcher, or give both the same GYRE_SECRET_FILE"));
 }
 
 }  // namespace
 
 std::string Describe(const HandshakeIdentity& identity) {
   switch (identity.role) {
-    case Role::kRank: return absl::StrCat("rank ", identity.rank);
-    case Role::kStore: return "the store";
-    case Role::kLauncher: return "the launcher";
+    case Role::kRank:
+      return absl::StrCat("rank ", identity.rank);
+    case Role::kStore:
+      return "the store";
+    case Role::kLauncher:
+      return "the launcher";
   }
   return "a stranger";
 }
@@ -151,7 +161,7 @@ void HandshakeServer::ReceiveHello(Bytes input, std::string& output) {
   peer_.role = static_cast<Role>(role);
   std::ranges::copy(AsBytes(nonce), peer_nonce_.begin());
 
-  const Code code = version != kVersion             ? kOtherVersion
+  const Code code = version != kVersion              ? kOtherVersion
                     : job != JobDigest(self_.job_id) ? kOtherJob
                     : peer_.epoch != self_.epoch     ? kOtherEpoch
                                                      : kGoOn;

@@ -89,6 +89,9 @@ class HandshakeServer final : public Handshake {
   HandshakeServer(HandshakeIdentity self, std::string secret);
   void Receive(Bytes input, std::string& output) override;
 
+  // Whether a hello of this job came: not a stranger's garbage, but no proof either.
+  bool challenged() const { return challenged_; }
+
  private:
   void ReceiveHello(Bytes input, std::string& output);
   void ReceiveProof(Bytes input, std::string& output);

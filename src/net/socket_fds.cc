@@ -63,7 +63,8 @@ absl::StatusOr<size_t> ReceiveSome(int fd, MutableBytes bytes, std::vector<Uniqu
 
 absl::Status SendWithFds(int fd, Bytes bytes, std::span<const int> fds, TimePoint deadline) {
   if (bytes.empty()) return absl::InvalidArgumentError("descriptors travel with at least one byte");
-  if (fds.size() > kMaxPassedFds) return absl::InvalidArgumentError(absl::StrCat(fds.size(), " descriptors are too many"));
+  if (fds.size() > kMaxPassedFds)
+    return absl::InvalidArgumentError(absl::StrCat(fds.size(), " descriptors are too many"));
   if (fds.empty()) return SendAll(fd, bytes, deadline);
   alignas(cmsghdr) char control[CMSG_SPACE(kMaxPassedFds * sizeof(int))] = {};
   iovec vector{const_cast<std::byte*>(bytes.data()), bytes.size()};

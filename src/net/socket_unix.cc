@@ -65,7 +65,8 @@ absl::StatusOr<UniqueFd> ConnectUnix(std::string_view name, TimePoint deadline) 
   ASSIGN_OR_RETURN(UniqueFd fd, UnixSocket());
   // A full backlog is EAGAIN, and nothing to poll for: ask again.
   while (connect(fd.get(), address.get(), address.length) != 0) {
-    if (errno != EAGAIN && errno != EINTR) return net_internal::TransferError(absl::StrCat("connect to ", ToAbsl(name)), errno);
+    if (errno != EAGAIN && errno != EINTR)
+      return net_internal::TransferError(absl::StrCat("connect to ", ToAbsl(name)), errno);
     if (std::chrono::steady_clock::now() >= deadline) {
       return absl::DeadlineExceededError(absl::StrCat("connect to ", ToAbsl(name), ": its backlog stays full"));
     }

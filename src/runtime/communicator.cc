@@ -29,20 +29,19 @@ class Refused final : public internal::Pollable {
 };
 
 Call Moving(CallKind kind, ConstTensorView in, TensorView out, const CallOptions& options) {
-  Call call;
-  call.kind = kind;
-  call.in = in;
-  call.out = out;
-  call.timeout = options.timeout;
-  return call;
+  return {.kind = kind, .in = in, .out = out, .counts = {}, .receive_counts = {}, .timeout = options.timeout};
 }
 
 Call Reducing(CallKind kind, ConstTensorView in, TensorView out, const ReduceOptions& options) {
-  Call call = Moving(kind, in, out, {.timeout = options.timeout});
-  call.op = options.op;
-  call.prescale = options.prescale;
-  call.postscale = options.postscale;
-  return call;
+  return {.kind = kind,
+          .in = in,
+          .out = out,
+          .op = options.op,
+          .prescale = options.prescale,
+          .postscale = options.postscale,
+          .counts = {},
+          .receive_counts = {},
+          .timeout = options.timeout};
 }
 
 Call Rooted(Call call, int root) {
@@ -51,15 +50,9 @@ Call Rooted(Call call, int root) {
 }
 
 Call Counted(Call call, Counts counts, Counts receive_counts = {}) {
-  call.counts.assign(counts.begin(), counts.end());
-  call.receive_counts.assign(receive_counts.begin(), receive_counts.end());
+  call.counts = counts;
+  call.receive_counts = receive_counts;
   return call;
-}
-
-// Equal segments. What does not divide is left over, and validation finds that the sum is wrong.
-Call Even(Call call, int64_t total, int size) {
-  const std::vector<int64_t> counts(static_cast<size_t>(size), total / size);
-  return Counted(std::move(call), counts, counts);
 }
 
 Call Message(ConstTensorView in, TensorView out, int peer, bool send, const CallOptions& options) {
@@ -67,6 +60,11 @@ Call Message(ConstTensorView in, TensorView out, int peer, bool send, const Call
   call.peer = peer;
   call.send = send;
   return call;
+}
+
+// Equal segments. What does not divide is left over, and validation finds that the sum is wrong.
+std::vector<int64_t> Even(int64_t total, int size) {
+  return std::vector<int64_t>(static_cast<size_t>(size), total / size);
 }
 
 }  // namespace
@@ -81,25 +79,30 @@ int Communicator::local_size() const { return size(); }
 int Communicator::node_rank() const { return 0; }
 int Communicator::node_count() const { return 1; }
 
-absl::Status Communicator::Run(Call call) {
+absl::Status Communicator::Run(Call&& call) {
   internal::Group& group = *state_->group();
   RETURN_IF_ERROR(internal::Validate(call, group.rank(), group.size()));
   if (!call.timeout) call.timeout = state_->runtime().config().operation_timeout;
-  const auto operation = internal::MakeOperation(group, call);
-  return state_->runtime().progress()->Run(state_->owner(), operation->channel().lane, *operation);
+  return internal::MakeOperation(group, call, [&]<typename T>(std::type_identity<T>, auto&&... arguments) {
+    T operation(arguments...);
+    return state_->runtime().progress()->Run(state_->owner(), operation.channel().lane, operation);
+  });
 }
 
-Work Communicator::Start(Call call) {
+Work Communicator::Start(Call&& call) {
   const auto& group = state_->group();
   const auto& progress = state_->runtime().progress();
   if (absl::Status wrong = internal::Validate(call, group->rank(), group->size()); !wrong.ok()) {
     return Work(std::make_shared<Refused>(std::move(wrong)), progress);
   }
   if (!call.timeout) call.timeout = state_->runtime().config().operation_timeout;
-  std::shared_ptr<internal::Operation> operation = internal::MakeOperation(*group, call);
+  const auto operation =
+      internal::MakeOperation(*group, call, []<typename T>(std::type_identity<T>, auto&&... arguments) {
+        return std::shared_ptr<internal::Operation>(std::make_shared<T>(arguments...));
+      });
   operation->Hold(group, std::chrono::steady_clock::now());
   progress->Start(state_->owner(), operation->channel().lane, operation);
-  return Work(std::move(operation), progress);
+  return Work(operation, progress);
 }
 
 // --- Blocking ---
@@ -113,7 +116,7 @@ absl::Status Communicator::AllReduce(TensorView in_out, const ReduceOptions& opt
 }
 
 absl::Status Communicator::ReduceScatter(ConstTensorView in, TensorView out, const ReduceOptions& options) {
-  return Run(Even(Reducing(CallKind::kReduceScatter, in, out, options), in.count, size()));
+  return Run(Counted(Reducing(CallKind::kReduceScatter, in, out, options), Even(in.count, size())));
 }
 
 absl::Status Communicator::ReduceScatterV(ConstTensorView in, Counts counts, TensorView out,
@@ -122,7 +125,7 @@ absl::Status Communicator::ReduceScatterV(ConstTensorView in, Counts counts, Ten
 }
 
 absl::Status Communicator::AllGather(ConstTensorView in, TensorView out, const CallOptions& options) {
-  return Run(Even(Moving(CallKind::kAllGather, in, out, options), out.count, size()));
+  return Run(Counted(Moving(CallKind::kAllGather, in, out, options), Even(out.count, size())));
 }
 
 absl::Status Communicator::AllGatherV(ConstTensorView in, Counts counts, TensorView out, const CallOptions& options) {
@@ -138,7 +141,8 @@ absl::Status Communicator::Reduce(ConstTensorView in, TensorView out, int root, 
 }
 
 absl::Status Communicator::AllToAll(ConstTensorView in, TensorView out, const CallOptions& options) {
-  return Run(Even(Moving(CallKind::kAllToAll, in, out, options), in.count, size()));
+  const std::vector<int64_t> counts = Even(in.count, size());
+  return Run(Counted(Moving(CallKind::kAllToAll, in, out, options), counts, counts));
 }
 
 absl::Status Communicator::AllToAllV(ConstTensorView in, Counts send_counts, TensorView out, Counts receive_counts,
@@ -169,7 +173,7 @@ Work Communicator::AllReduceAsync(TensorView in_out, const ReduceOptions& option
 }
 
 Work Communicator::ReduceScatterAsync(ConstTensorView in, TensorView out, const ReduceOptions& options) {
-  return Start(Even(Reducing(CallKind::kReduceScatter, in, out, options), in.count, size()));
+  return Start(Counted(Reducing(CallKind::kReduceScatter, in, out, options), Even(in.count, size())));
 }
 
 Work Communicator::ReduceScatterVAsync(ConstTensorView in, Counts counts, TensorView out,
@@ -178,7 +182,7 @@ Work Communicator::ReduceScatterVAsync(ConstTensorView in, Counts counts, Tensor
 }
 
 Work Communicator::AllGatherAsync(ConstTensorView in, TensorView out, const CallOptions& options) {
-  return Start(Even(Moving(CallKind::kAllGather, in, out, options), out.count, size()));
+  return Start(Counted(Moving(CallKind::kAllGather, in, out, options), Even(out.count, size())));
 }
 
 Work Communicator::AllGatherVAsync(ConstTensorView in, Counts counts, TensorView out, const CallOptions& options) {
@@ -194,7 +198,8 @@ Work Communicator::ReduceAsync(ConstTensorView in, TensorView out, int root, con
 }
 
 Work Communicator::AllToAllAsync(ConstTensorView in, TensorView out, const CallOptions& options) {
-  return Start(Even(Moving(CallKind::kAllToAll, in, out, options), in.count, size()));
+  const std::vector<int64_t> counts = Even(in.count, size());
+  return Start(Counted(Moving(CallKind::kAllToAll, in, out, options), counts, counts));
 }
 
 Work Communicator::AllToAllVAsync(ConstTensorView in, Counts send_counts, TensorView out, Counts receive_counts,

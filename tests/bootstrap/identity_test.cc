@@ -20,17 +20,26 @@ absl::StatusOr<Identity> Find(const Variables& variables, const RuntimeOptions& 
   return FindIdentity(*config, environment);
 }
 
-const Variables kOpenMpi = {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"},
-                            {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}, {"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "7441"},
-                            {"PMIX_SERVER_TMPDIR", "/tmp/ompi/pid.9"}};
+const Variables kOpenMpi = {{"OMPI_COMM_WORLD_RANK", "1"},       {"OMPI_COMM_WORLD_SIZE", "4"},
+                            {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}, {"PMIX_RANK", "1"},
+                            {"PMIX_NAMESPACE", "7441"},          {"PMIX_SERVER_TMPDIR", "/tmp/ompi/pid.9"}};
 const Variables kMpich = {{"PMI_RANK", "2"}, {"PMI_SIZE", "4"}, {"PMI_FD", "6"}, {"MPI_LOCALNRANKS", "4"}};
 const Variables kTorchrun = {{"RANK", "3"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "4001"}};
-const Variables kHorovodrun = {{"HOROVOD_RANK", "0"}, {"HOROVOD_SIZE", "4"}, {"HOROVOD_LOCAL_SIZE", "4"},
-                               {"HOROVOD_GLOO_RENDEZVOUS_ADDR", "10.0.0.1"}, {"HOROVOD_GLOO_RENDEZVOUS_PORT", "5"}};
-const Variables kSlurm = {{"SLURM_PROCID", "2"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "77"}, {"SLURM_STEP_ID", "0"},
+const Variables kHorovodrun = {{"HOROVOD_RANK", "0"},
+                               {"HOROVOD_SIZE", "4"},
+                               {"HOROVOD_LOCAL_SIZE", "4"},
+                               {"HOROVOD_GLOO_RENDEZVOUS_ADDR", "10.0.0.1"},
+                               {"HOROVOD_GLOO_RENDEZVOUS_PORT", "5"}};
+const Variables kSlurm = {{"SLURM_PROCID", "2"},
+                          {"SLURM_NTASKS", "4"},
+                          {"SLURM_JOB_ID", "77"},
+                          {"SLURM_STEP_ID", "0"},
                           {"SLURM_NNODES", "1"}};
-const Variables kGyrerun = {{"GYRE_RANK", "1"}, {"GYRE_SIZE", "4"}, {"GYRE_STORE", "127.0.0.1:400"},
-                            {"GYRE_JOB_ID", "j"}, {"GYRE_SECRET_FD", "5"}};
+const Variables kGyrerun = {{"GYRE_RANK", "1"},
+                            {"GYRE_SIZE", "4"},
+                            {"GYRE_STORE", "127.0.0.1:400"},
+                            {"GYRE_JOB_ID", "j"},
+                            {"GYRE_SECRET_FD", "5"}};
 
 Variables With(Variables variables, const std::string& name, const std::string& value) {
   variables[name] = value;
@@ -73,8 +82,12 @@ TEST(Identity, EachLauncherIsKnown) {
        "torchrun-[::1]:4001"},
       {kHorovodrun, "horovodrun", 0, Meeting::kLocalFile, "", "horovodrun-10.0.0.1:5"},
       {kSlurm, "slurm", 2, Meeting::kLocalFile, "", "slurm-77.0"},
-      {{{"PMIX_RANK", "2"}, {"PMIX_NAMESPACE", "slurm.pmix.77.0"}, {"SLURM_NTASKS", "4"}}, "slurm", 2,
-       Meeting::kLocalFile, "", "pmix-slurm.pmix.77.0--"},
+      {{{"PMIX_RANK", "2"}, {"PMIX_NAMESPACE", "slurm.pmix.77.0"}, {"SLURM_NTASKS", "4"}},
+       "slurm",
+       2,
+       Meeting::kLocalFile,
+       "",
+       "pmix-slurm.pmix.77.0--"},
   };
   for (const auto& expected : kCases) {
     const auto identity = Find(expected.variables);
@@ -150,7 +163,8 @@ TEST(Identity, HalfAnEnvironmentNamesWhatIsMissing) {
 TEST(Identity, RefusesWhatIsNoNumber) {
   for (const char* value : {"x", "-1", "1.5", "4", "99999999999", "1 2", "0x1"}) {
     EXPECT_THAT(Find(With(kTorchrun, "RANK", value)), MatchesStatus(StatusCode::kInvalidArgument, "RANK")) << value;
-    EXPECT_THAT(Find(With(kMpich, "PMI_RANK", value)), MatchesStatus(StatusCode::kInvalidArgument, "PMI_RANK")) << value;
+    EXPECT_THAT(Find(With(kMpich, "PMI_RANK", value)), MatchesStatus(StatusCode::kInvalidArgument, "PMI_RANK"))
+        << value;
   }
   for (const char* value : {"0", "many", "-4", "99999999999999"}) {
     EXPECT_THAT(Find(With(kSlurm, "SLURM_NTASKS", value)), MatchesStatus(StatusCode::kInvalidArgument, "SLURM_NTASKS"))

@@ -11,7 +11,9 @@
 namespace gyre {
 namespace {
 
-std::string Probe(const std::string& suffix) { return absl::StrCat(PROBE_FOLDER, "/membership_probe", suffix); }
+std::string Probe(const std::string& suffix) {
+  return absl::StrCat(PROBE_FOLDER, "/membership_probe", suffix);
+}
 
 bool Installed(const std::string& program) {
   support::Program which({"sh", "-c", absl::StrCat("command -v ", program)});
@@ -26,7 +28,9 @@ struct Case {
   std::string expected_name;
 };
 
-void PrintTo(const Case& launch, std::ostream* stream) { *stream << launch.name; }
+void PrintTo(const Case& launch, std::ostream* stream) {
+  *stream << launch.name;
+}
 
 const std::vector<std::string> kOpenMpi = {"mpirun.openmpi", "--allow-run-as-root", "--oversubscribe"};
 const std::vector<std::string> kMpich = {"mpirun.mpich"};

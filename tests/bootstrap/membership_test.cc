@@ -29,7 +29,9 @@ using support::IsOk;
 using support::MatchesStatus;
 using Variables = std::map<std::string, std::string, std::less<>>;
 
-TimePoint In(int ms) { return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms); }
+TimePoint In(int ms) {
+  return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
+}
 
 absl::StatusOr<std::unique_ptr<Membership>> Join(const Variables& variables, int ms = 30'000,
                                                  const RuntimeOptions& options = {}) {
@@ -56,8 +58,12 @@ class MembershipTest : public testing::Test {
   }
 
   Variables Slurm(int rank, int size) const {
-    return {{"SLURM_PROCID", absl::StrCat(rank)}, {"SLURM_NTASKS", absl::StrCat(size)}, {"SLURM_JOB_ID", "1"},
-            {"SLURM_STEP_ID", "0"},               {"SLURM_NNODES", "1"},                {"XDG_RUNTIME_DIR", directory_.path()}};
+    return {{"SLURM_PROCID", absl::StrCat(rank)},
+            {"SLURM_NTASKS", absl::StrCat(size)},
+            {"SLURM_JOB_ID", "1"},
+            {"SLURM_STEP_ID", "0"},
+            {"SLURM_NNODES", "1"},
+            {"XDG_RUNTIME_DIR", directory_.path()}};
   }
 
   const support::TemporaryDirectory directory_;
@@ -142,8 +148,10 @@ TEST_F(MembershipTest, ALaunchersStoreIsUsed) {
   const auto server = StoreServer::Start({"127.0.0.1", 0}, {secret, "launched", 0, 3});
   ASSERT_THAT(server, IsOk());
   support::RunThreads(3, [&](const support::Rank& rank) {
-    const Variables variables = {{"GYRE_RANK", absl::StrCat(rank.rank)}, {"GYRE_SIZE", "3"},
-                                 {"GYRE_JOB_ID", "launched"}, {"GYRE_STORE", ToString((*server)->endpoint())},
+    const Variables variables = {{"GYRE_RANK", absl::StrCat(rank.rank)},
+                                 {"GYRE_SIZE", "3"},
+                                 {"GYRE_JOB_ID", "launched"},
+                                 {"GYRE_STORE", ToString((*server)->endpoint())},
                                  {"GYRE_SECRET_FD", absl::StrCat(fd->get())}};
     // One after the other: each is another instance in the same store.
     for (int i = 0; i < 3; ++i) {
@@ -204,7 +212,8 @@ TEST_F(MembershipTest, StaleRendezvousFilesAreSurvived) {
 TEST_F(MembershipTest, MissingRanksAreNamed) {
   const TimePoint begin = std::chrono::steady_clock::now();
   support::RunThreads(2, [&](const support::Rank& rank) {
-    EXPECT_THAT(Join(Torchrun(rank, 4), 700), MatchesStatus(StatusCode::kDeadlineExceeded, "ranks 2, 3 of 4 did not come"));
+    EXPECT_THAT(Join(Torchrun(rank, 4), 700),
+                MatchesStatus(StatusCode::kDeadlineExceeded, "ranks 2, 3 of 4 did not come"));
   });
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(2500));
 }

@@ -2,7 +2,9 @@
 
 #include <mpi.h>
 
-void ProbeMpiInit() { MPI_Init(nullptr, nullptr); }
+void ProbeMpiInit() {
+  MPI_Init(nullptr, nullptr);
+}
 
 int ProbeMpiFinish() {
   int one = 1, sum = 0;

@@ -1,4 +1,6 @@
 #include "probe_mpi.h"
 
 void ProbeMpiInit() {}
-int ProbeMpiFinish() { return 0; }
+int ProbeMpiFinish() {
+  return 0;
+}

@@ -74,8 +74,7 @@ TEST_F(SecretTest, ReadsPrivateFiles) {
 TEST_F(SecretTest, RefusesFilesThatAreNotPrivateAndSaysWhatToDo) {
   for (const mode_t mode : {0640, 0604, 0660, 0666, 0644, 0610}) {
     const std::string path = File(kGood, mode);
-    EXPECT_THAT(ReadSecretFile(path),
-                MatchesStatus(StatusCode::kFailedPrecondition, absl::StrCat("chmod 600 ", path)));
+    EXPECT_THAT(ReadSecretFile(path), MatchesStatus(StatusCode::kFailedPrecondition, absl::StrCat("chmod 600 ", path)));
   }
   EXPECT_THAT(ReadSecretFile(File("short", 0600)), MatchesStatus(StatusCode::kFailedPrecondition, "16 to 4096"));
   EXPECT_THAT(ReadSecretFile(File(std::string(4097, 'x'), 0600)),

@@ -1,4 +1,3 @@
-#include "absl/strings/str_cat.h"
 #include "net/acceptor.h"
 
 #include <fcntl.h>
@@ -10,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "net/socket.h"
 #include "support/status_matchers.h"
 #include "support/temporary.h"
@@ -23,8 +23,12 @@ using support::MatchesStatus;
 
 const std::string kSecret(32, 's');
 
-TimePoint In(int ms) { return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms); }
-HandshakeIdentity Rank(int rank) { return {"job", 1, rank, Role::kRank}; }
+TimePoint In(int ms) {
+  return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
+}
+HandshakeIdentity Rank(int rank) {
+  return {"job", 1, rank, Role::kRank};
+}
 
 class AcceptorTest : public testing::Test {
  protected:
@@ -37,8 +41,8 @@ class AcceptorTest : public testing::Test {
   UniqueFd Stranger() { return *ConnectUnix(name_, In(1000)); }
 
   absl::StatusOr<Connected> Connect(int rank, const std::string& secret = kSecret, int ms = 10'000) {
-    return ConnectAuthenticated("rank 0", [this](TimePoint until) { return ConnectUnix(name_, until); }, Rank(rank),
-                                secret, In(ms));
+    return ConnectAuthenticated(
+        "rank 0", [this](TimePoint until) { return ConnectUnix(name_, until); }, Rank(rank), secret, In(ms));
   }
 
   const std::string name_ = absl::StrCat("@", support::UniqueName("acceptor-test"));
@@ -92,7 +96,9 @@ TEST_F(AcceptorTest, SilentAndBabblingStrangersHoldUpNobody) {
 
 TEST_F(AcceptorTest, TellsWhyNobodyCame) {
   Start();
-  std::thread peer([this] { EXPECT_THAT(Connect(5, "wrong secret....", 5000), MatchesStatus(StatusCode::kUnauthenticated, "rank 0")); });
+  std::thread peer([this] {
+    EXPECT_THAT(Connect(5, "wrong secret....", 5000), MatchesStatus(StatusCode::kUnauthenticated, "rank 0"));
+  });
   EXPECT_THAT(acceptor_->Next(In(500)), MatchesStatus(StatusCode::kDeadlineExceeded, "rank 5 holds another secret"));
   peer.join();
   EXPECT_EQ(acceptor_->counts().refused, 1);

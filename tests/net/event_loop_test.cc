@@ -16,7 +16,9 @@ namespace {
 using std::chrono::milliseconds;
 using support::IsOk;
 
-TimePoint In(int ms) { return std::chrono::steady_clock::now() + milliseconds(ms); }
+TimePoint In(int ms) {
+  return std::chrono::steady_clock::now() + milliseconds(ms);
+}
 
 class EventLoopTest : public testing::Test {
  protected:
@@ -48,9 +50,19 @@ TEST_F(EventLoopTest, CallsWhatIsReady) {
 TEST_F(EventLoopTest, ARemovedDescriptorIsNotCalledAgainEvenInTheSameRound) {
   // Both are ready; whichever comes first removes the other.
   int calls = 0;
-  ASSERT_THAT(loop_->Add(a_.get(), EPOLLOUT, [&](uint32_t) { ++calls; loop_->Remove(b_.get()); loop_->Remove(a_.get()); }),
+  ASSERT_THAT(loop_->Add(a_.get(), EPOLLOUT,
+                         [&](uint32_t) {
+                           ++calls;
+                           loop_->Remove(b_.get());
+                           loop_->Remove(a_.get());
+                         }),
               IsOk());
-  ASSERT_THAT(loop_->Add(b_.get(), EPOLLOUT, [&](uint32_t) { ++calls; loop_->Remove(a_.get()); loop_->Remove(b_.get()); }),
+  ASSERT_THAT(loop_->Add(b_.get(), EPOLLOUT,
+                         [&](uint32_t) {
+                           ++calls;
+                           loop_->Remove(a_.get());
+                           loop_->Remove(b_.get());
+                         }),
               IsOk());
   ASSERT_THAT(loop_->RunOnce(In(100)), IsOk());
   ASSERT_THAT(loop_->RunOnce(In(10)), IsOk());

@@ -31,8 +31,9 @@ struct Transcript {
 };
 
 // `meddle` may change a message on its way; index 0 to 3 in order.
-Transcript Converse(HandshakeClient& client, HandshakeServer& server, std::string hello,
-               const std::function<void(int index, std::string& message)>& meddle = [](int, std::string&) {}) {
+Transcript Converse(
+    HandshakeClient& client, HandshakeServer& server, std::string hello,
+    const std::function<void(int index, std::string& message)>& meddle = [](int, std::string&) {}) {
   Transcript transcript;
   std::string to_server = std::move(hello);
   for (int index = 0; index < 4; index += 2) {
@@ -54,9 +55,10 @@ Transcript Converse(HandshakeClient& client, HandshakeServer& server, std::strin
   return transcript;
 }
 
-Transcript Converse(const HandshakeIdentity& client_identity, const std::string& client_secret,
-               const HandshakeIdentity& server_identity, const std::string& server_secret,
-               const std::function<void(int, std::string&)>& meddle = [](int, std::string&) {}) {
+Transcript Converse(
+    const HandshakeIdentity& client_identity, const std::string& client_secret,
+    const HandshakeIdentity& server_identity, const std::string& server_secret,
+    const std::function<void(int, std::string&)>& meddle = [](int, std::string&) {}) {
   std::string hello;
   HandshakeClient client(client_identity, client_secret, hello);
   HandshakeServer server(server_identity, server_secret);
@@ -100,9 +102,10 @@ TEST(Handshake, AnotherSecretIsRefusedOnBothSides) {
 
 TEST(Handshake, AServerWithoutTheSecretIsNotBelieved) {
   // It accepts everybody, and says so.
-  const Transcript transcript = Converse(kClient, kSecret, kServer, "another secret!!", [](int index, std::string& message) {
-    if (index == 3) message.replace(4, 4, std::string(4, '\0'));
-  });
+  const Transcript transcript =
+      Converse(kClient, kSecret, kServer, "another secret!!", [](int index, std::string& message) {
+        if (index == 3) message.replace(4, 4, std::string(4, '\0'));
+      });
   EXPECT_THAT(transcript.client, MatchesStatus(StatusCode::kUnauthenticated, "the store"));
 }
 
@@ -210,7 +213,9 @@ struct SocketPair {
   UniqueFd a, b;
 };
 
-TimePoint In(int ms) { return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms); }
+TimePoint In(int ms) {
+  return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
+}
 
 TEST(HandshakeBlocking, ConsumesNothingBeyondItself) {
   SocketPair pair;

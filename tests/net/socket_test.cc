@@ -24,7 +24,9 @@ using std::chrono::milliseconds;
 using support::IsOk;
 using support::MatchesStatus;
 
-TimePoint In(int ms) { return std::chrono::steady_clock::now() + milliseconds(ms); }
+TimePoint In(int ms) {
+  return std::chrono::steady_clock::now() + milliseconds(ms);
+}
 
 struct Pair {
   UniqueFd a, b;

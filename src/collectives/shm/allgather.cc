@@ -12,7 +12,7 @@ AllGather::AllGather(Group& group, const Call& call, const shm::Signature& signa
       in_(call.in),
       out_(call.out),
       element_(DTypeSize(in_.dtype)),
-      counts_(call.counts),
+      counts_(call.counts.begin(), call.counts.end()),
       begins_(Displacements(call.counts)),
       chunk_elements_(channel().capacity / element_),
       rounds_(std::max<int64_t>(1, CeilDivide(*std::ranges::max_element(counts_), chunk_elements_))) {}

@@ -1,6 +1,7 @@
 #include "collectives/shm/allreduce.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -11,7 +12,7 @@ namespace gyre::internal {
 namespace {
 
 // Up to here a copy through the slot costs less than push's second meeting.
-constexpr int64_t kDirectBytes = 16 << 10;
+constexpr int64_t kDirectBytes = 1 << 10;
 
 // Of plain buffers: up to here every rank reduces everything itself.
 constexpr int kDirectRanks = 3;
@@ -27,8 +28,8 @@ AllReduce::AllReduce(Group& group, const Call& call, const shm::Signature& signa
       out_(call.out),
       reduction_(ReductionOf(call, group.size())),
       element_(DTypeSize(in_.dtype)),
-      chunk_elements_(channel().capacity / element_),
-      chunks_(std::max<int64_t>(1, CeilDivide(in_.count, chunk_elements_))),
+      chunk_elements_(channel().capacity >> std::countr_zero(static_cast<uint64_t>(element_))),
+      chunks_(in_.count <= chunk_elements_ ? 1 : CeilDivide(in_.count, chunk_elements_)),
       way_(in_.bytes() <= kDirectBytes ? Way::kDirect : Way::kUndecided) {}
 
 int64_t AllReduce::ChunkCount(int64_t chunk) const { return PieceOf(in_.count, chunk_elements_, chunk).count; }

@@ -13,8 +13,8 @@ AllToAll::AllToAll(Group& group, const Call& call, const shm::Signature& signatu
       in_(call.in),
       out_(call.out),
       element_(DTypeSize(in_.dtype)),
-      send_counts_(call.counts),
-      receive_counts_(call.receive_counts),
+      send_counts_(call.counts.begin(), call.counts.end()),
+      receive_counts_(call.receive_counts.begin(), call.receive_counts.end()),
       send_begins_(Displacements(call.counts)),
       receive_begins_(Displacements(call.receive_counts)),
       piece_(channel().capacity / element_ / group.size()) {}

@@ -1,13 +1,7 @@
 #include "collectives/shm/make_operation.h"
 
 #include <bit>
-
-#include "collectives/shm/allgather.h"
-#include "collectives/shm/allreduce.h"
-#include "collectives/shm/alltoall.h"
-#include "collectives/shm/broadcast.h"
-#include "collectives/shm/reduce.h"
-#include "collectives/shm/reduce_scatter.h"
+#include <span>
 
 namespace gyre::internal {
 
@@ -18,7 +12,7 @@ class Digest {
  public:
   void Add(uint64_t word) { value_ = (value_ ^ word) * 0x100000001b3; }
   void Add(double number) { Add(std::bit_cast<uint64_t>(number)); }
-  void Add(const std::vector<int64_t>& numbers) {
+  void Add(std::span<const int64_t> numbers) {
     for (int64_t number : numbers) Add(static_cast<uint64_t>(number));
   }
   uint64_t value() const { return value_; }
@@ -54,25 +48,6 @@ shm::Signature SignatureOf(const Call& call) {
   if (call.kind == CallKind::kBroadcast || call.kind == CallKind::kReduce) signature.root = call.root;
   signature.digest = digest.value();
   return signature;
-}
-
-std::unique_ptr<Operation> MakeOperation(Group& group, const Call& call) {
-  const shm::Signature signature = SignatureOf(call);
-  switch (call.kind) {
-    case CallKind::kAllReduce: return std::make_unique<AllReduce>(group, call, signature);
-    case CallKind::kReduceScatter: return std::make_unique<ReduceScatter>(group, call, signature);
-    case CallKind::kAllGather: return std::make_unique<AllGather>(group, call, signature);
-    case CallKind::kReduce: return std::make_unique<ReduceToRoot>(group, call, signature);
-    case CallKind::kAllToAll: return std::make_unique<AllToAll>(group, call, signature);
-    case CallKind::kBroadcast:
-    case CallKind::kBarrier:
-      return std::make_unique<Broadcast>(group, group.collective(), signature, *call.timeout, call.root, call.in,
-                                         call.out);
-    case CallKind::kMessage:
-      return std::make_unique<Broadcast>(group, call.send ? group.outgoing(call.peer) : group.incoming(call.peer),
-                                         signature, *call.timeout, 0, call.in, call.out);
-  }
-  return nullptr;
 }
 
 }  // namespace gyre::internal

@@ -1,18 +1,45 @@
 // From a call to the operation that carries it out in shared memory.
 #pragma once
 
-#include <memory>
+#include <type_traits>
+#include <utility>
 
 #include "collectives/call.h"
+#include "collectives/shm/allgather.h"
+#include "collectives/shm/allreduce.h"
+#include "collectives/shm/alltoall.h"
+#include "collectives/shm/broadcast.h"
 #include "collectives/shm/group.h"
 #include "collectives/shm/operation.h"
+#include "collectives/shm/reduce.h"
+#include "collectives/shm/reduce_scatter.h"
 
 namespace gyre::internal {
 
-// REQUIRES: Validate(call, group.rank(), group.size()) is OK.
-std::unique_ptr<Operation> MakeOperation(Group& group, const Call& call);
-
 // What all ranks must agree on of the call.
 shm::Signature SignatureOf(const Call& call);
+
+// Returns make(std::type_identity<T>(), arguments...) for the operation T that the call asks for, `arguments` being
+// those of T's constructor: so blocking calls build it on the stack, asynchronous ones on the heap.
+// REQUIRES: Validate(call, group.rank(), group.size()) is OK, call.timeout is set.
+template <typename Make>
+auto MakeOperation(Group& group, const Call& call, Make&& make) {
+  const shm::Signature signature = SignatureOf(call);
+  switch (call.kind) {
+    case CallKind::kAllReduce: return make(std::type_identity<AllReduce>(), group, call, signature);
+    case CallKind::kReduceScatter: return make(std::type_identity<ReduceScatter>(), group, call, signature);
+    case CallKind::kAllGather: return make(std::type_identity<AllGather>(), group, call, signature);
+    case CallKind::kReduce: return make(std::type_identity<ReduceToRoot>(), group, call, signature);
+    case CallKind::kAllToAll: return make(std::type_identity<AllToAll>(), group, call, signature);
+    case CallKind::kBroadcast:
+    case CallKind::kBarrier:
+    case CallKind::kMessage: break;
+  }
+  // A message is the broadcast of two, a barrier the broadcast of nothing.
+  Channel& channel = call.kind != CallKind::kMessage ? group.collective()
+                     : call.send                     ? group.outgoing(call.peer)
+                                                     : group.incoming(call.peer);
+  return make(std::type_identity<Broadcast>(), group, channel, signature, *call.timeout, call.root, call.in, call.out);
+}
 
 }  // namespace gyre::internal

@@ -13,7 +13,7 @@ ReduceScatter::ReduceScatter(Group& group, const Call& call, const shm::Signatur
       out_(call.out),
       reduction_(ReductionOf(call, group.size())),
       element_(DTypeSize(in_.dtype)),
-      counts_(call.counts),
+      counts_(call.counts.begin(), call.counts.end()),
       begins_(Displacements(call.counts)),
       piece_(channel().capacity / element_ / group.size()),
       rounds_(std::max<int64_t>(1, CeilDivide(*std::ranges::max_element(counts_), piece_))) {}

@@ -43,12 +43,13 @@ void SleepOnDoorbell(Doorbell& doorbell, uint32_t rings, std::chrono::nanosecond
 template <typename Poll, typename Check>
 void Await(Doorbell& doorbell, const WaitPolicy& policy, Poll&& poll, Check&& check) {
   constexpr int kLooksPerClockRead = 64;
+  constexpr int kLooksWithoutPause = 100;  // a fraction of a microsecond: a pause costs as much as a line's way across
   for (;;) {
     Progress found = poll();
     // Spin without a look at the clock at first: most waits of a tuned loop end within a microsecond.
     TimePoint start{};
     for (int looks = 1; found == Progress::kNone && policy.spin.count() > 0; ++looks) {
-      CpuRelax();
+      if (looks > kLooksWithoutPause) CpuRelax();
       found = poll();
       if (looks % kLooksPerClockRead == 0) {
         const TimePoint now = std::chrono::steady_clock::now();
@@ -56,6 +57,8 @@ void Await(Doorbell& doorbell, const WaitPolicy& policy, Poll&& poll, Check&& ch
         if (now - start > policy.spin) break;
       }
     }
+    if (found == Progress::kDone) return;
+    if (found == Progress::kSome) continue;
     start = std::chrono::steady_clock::now();
     while (found == Progress::kNone) {
       const TimePoint now = std::chrono::steady_clock::now();

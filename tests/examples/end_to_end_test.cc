@@ -1,0 +1,231 @@
+// The built examples under the built gyrerun, as a user starts them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "support/program.h"
+#include "support/temporary.h"
+
+namespace gyre {
+namespace {
+
+using support::Program;
+using testing::HasSubstr;
+
+constexpr auto kLimit = std::chrono::seconds(120);
+
+struct Ending {
+  int exit_code = -1;
+  std::string out, err;
+
+  nlohmann::json Json() const {  // the last line
+    const size_t end = out.find_last_not_of('\n');
+    const size_t start = out.rfind('\n', end);
+    return nlohmann::json::parse(out.substr(start == std::string::npos ? 0 : start + 1), nullptr, false);
+  }
+};
+
+class CharLm : public testing::Test {
+ protected:
+  CharLm() {
+    std::ofstream text(text_, std::ios::binary);  // words drawn unevenly, so that there is something to learn
+    const std::vector<std::string> words = {"the ", "ring ", "turns ", "and ", "turns, ", "while ", "it holds.\n"};
+    unsigned state = 1;
+    for (int i = 0; i < 4000; ++i) {
+      state = state * 1664525u + 1013904223u;
+      text << words[(state >> 16) % 7 * ((state >> 24) % 7) / 6];
+    }
+  }
+
+  std::string Path(const std::string& name) const { return folder_.path() / name; }
+
+  // Arguments of `gyrerun -np ranks char_lm`, on the test's text.
+  std::vector<std::string> Command(int ranks, const std::vector<std::string>& options) const {
+    std::vector<std::string> command = {
+        GYRERUN_PATH, "-np", std::to_string(ranks), CHAR_LM_PATH, "--text", text_, "--batch", "202", "--json"};
+    command.insert(command.end(), options.begin(), options.end());
+    return command;
+  }
+
+  Ending RunToEnd(const std::vector<std::string>& command) const {
+    Program program(command);
+    EXPECT_TRUE(program.WaitFor(kLimit)) << program.output();
+    return {program.exit_code().value_or(-1), program.out(), program.err()};
+  }
+
+  Ending Train(int ranks, const std::vector<std::string>& options) const { return RunToEnd(Command(ranks, options)); }
+
+  // The losses of a --loss-file, which must be of steps 1, 2, ...
+  static std::vector<double> Losses(const std::string& path) {
+    std::ifstream file(path);
+    std::vector<double> losses;
+    int64_t step;
+    char comma;
+    double loss;
+    while (file >> step >> comma >> loss) {
+      losses.push_back(loss);
+      EXPECT_EQ(step, std::ssize(losses));
+    }
+    return losses;
+  }
+
+  const support::TemporaryDirectory folder_;
+  const std::string text_ = folder_.path() / "text";
+};
+
+TEST_F(CharLm, AnyNumberOfRanksTrainsTheSameModel) {
+  std::map<int, std::vector<double>> losses;
+  std::map<int, double> bits;
+  for (int ranks : {1, 2, 4}) {  // 202 characters a step do not divide by 4
+    const std::string file = Path("losses" + std::to_string(ranks));
+    const Ending run = Train(ranks, {"--steps", "60", "--loss-file", file});
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+    const auto json = run.Json();
+    ASSERT_TRUE(json.is_object()) << run.out;
+    EXPECT_EQ(json["ranks"], ranks);
+    EXPECT_EQ(json["steps"], 60);
+    EXPECT_EQ(json["replicas_identical"], true);
+    EXPECT_EQ(json["params_hash"].get<std::string>().size(), 16u);
+    EXPECT_GT(json["chars_per_s"], 0);
+    EXPECT_NEAR(json["chars_per_s"].get<double>(), 202 * json["steps_per_s"].get<double>(),
+                1e-6 * json["chars_per_s"].get<double>());
+    EXPECT_GE(json["comm_fraction"], 0);
+    EXPECT_LT(json["comm_fraction"], 1);
+    bits[ranks] = json["heldout_bits_per_char"];
+    losses[ranks] = Losses(file);
+    ASSERT_EQ(losses[ranks].size(), 60u);
+  }
+  EXPECT_LT(losses[1].back(), 0.7 * losses[1].front());
+  for (int ranks : {2, 4}) {
+    for (size_t i = 0; i < 60; ++i) {
+      ASSERT_NEAR(losses[ranks][i], losses[1][i], 1e-3 * losses[1][i]) << ranks << " ranks, step " << i + 1;
+    }
+    EXPECT_NEAR(bits[ranks], bits[1], 0.01);
+  }
+}
+
+TEST_F(CharLm, FewerCharactersThanRanks) {
+  const Ending run = RunToEnd(
+      {GYRERUN_PATH, "-np", "3", CHAR_LM_PATH, "--text", text_, "--steps", "3", "--batch", "2", "--quiet", "--json"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(std::count(run.out.begin(), run.out.end(), '\n'), 1) << run.out;
+  EXPECT_EQ(run.Json()["replicas_identical"], true);
+}
+
+TEST_F(CharLm, ResumedIsToTheBitAsNeverStopped) {
+  const std::string state = Path("state"), whole = Path("whole"), halves = Path("halves");
+  const Ending straight = Train(2, {"--steps", "40", "--loss-file", whole});
+  ASSERT_EQ(straight.exit_code, 0) << straight.err;
+  ASSERT_EQ(Train(2, {"--steps", "17", "--loss-file", halves, "--checkpoint", state}).exit_code, 0);
+  const Ending resumed = Train(2, {"--steps", "40", "--loss-file", halves, "--checkpoint", state, "--resume"});
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(resumed.Json()["params_hash"], straight.Json()["params_hash"]);
+  EXPECT_EQ(resumed.Json()["heldout_bits_per_char"], straight.Json()["heldout_bits_per_char"]);
+  EXPECT_EQ(Losses(halves), Losses(whole));
+}
+
+TEST_F(CharLm, ACheckpointOfAnotherTrainingIsRefusedOnAllRanks) {
+  const std::string state = Path("state");
+  ASSERT_EQ(Train(2, {"--steps", "2", "--checkpoint", state}).exit_code, 0);
+  const Ending other = Train(2, {"--steps", "4", "--checkpoint", state, "--resume", "--seed", "5"});
+  EXPECT_EQ(other.exit_code, 1);
+  EXPECT_THAT(other.err,
+              HasSubstr("char_lm: rank 0: FAILED_PRECONDITION: the checkpoint is of another training: it has "
+                        "seed 1 and not 5"));
+  std::filesystem::resize_file(state, 1000);
+  const Ending damaged = Train(2, {"--steps", "4", "--checkpoint", state, "--resume"});
+  EXPECT_EQ(damaged.exit_code, 1);
+  EXPECT_THAT(damaged.err, HasSubstr("char_lm: rank 0: DATA_LOSS: " + state));
+}
+
+TEST_F(CharLm, SignalsStopAllRanksBetweenStepsWithACheckpoint) {
+  const std::string state = Path("state"), losses = Path("losses");
+  for (const auto& [number, name] : std::map<int, std::string>{{SIGTERM, "SIGTERM"}, {SIGINT, "SIGINT"}}) {
+    std::filesystem::remove(state);
+    Program program({CHAR_LM_PATH, "--text", text_, "--batch", "64", "--steps", "1000000", "--checkpoint", state});
+    ASSERT_TRUE(program.WaitForOutput("step 1/", kLimit)) << program.output();
+    program.Signal(number);
+    ASSERT_TRUE(program.WaitFor(kLimit));
+    EXPECT_EQ(program.exit_code(), 128 + number) << program.err();
+    EXPECT_THAT(program.out(), HasSubstr("stopped by " + name));
+    EXPECT_TRUE(std::filesystem::exists(state));
+  }
+  // All ranks: gyrerun passes SIGTERM on. The loss file has as many steps as the checkpoint.
+  std::filesystem::remove(state);
+  Program job(Command(3, {"--steps", "1000000", "--checkpoint", state, "--loss-file", losses}));
+  ASSERT_TRUE(job.WaitForOutput("step 1/", kLimit)) << job.output();
+  job.Signal(SIGTERM);
+  ASSERT_TRUE(job.WaitFor(kLimit));
+  EXPECT_THAT(job.out(), HasSubstr("stopped by SIGTERM"));
+  const std::string steps = std::to_string(Losses(losses).size());
+  const Ending resumed = Train(3, {"--steps", steps, "--checkpoint", state, "--resume"});
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(resumed.Json()["steps_per_s"], 0) << "the checkpoint is not of step " << steps;
+}
+
+TEST_F(CharLm, ALostRankEndsTheOthersWithItsName) {
+  Program job(Command(2, {"--steps", "1000000"}));
+  ASSERT_TRUE(job.WaitForOutput("step 1/", kLimit)) << job.output();
+  // Of the two ranks the one that was started last is rank 1 or 0: whichever it is, the other must name it.
+  std::vector<int> ranks;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    std::ifstream command(entry.path() / "cmdline"), environment(entry.path() / "environ");
+    const std::string arguments{std::istreambuf_iterator<char>(command), {}};
+    const std::string variables{std::istreambuf_iterator<char>(environment), {}};
+    if (arguments.starts_with(CHAR_LM_PATH) && arguments.find(text_) != std::string::npos &&
+        variables.find(std::string("\0GYRE_RANK=1\0", 13)) != std::string::npos) {
+      ranks.push_back(std::stoi(entry.path().filename()));
+    }
+  }
+  ASSERT_EQ(ranks.size(), 1u);
+  kill(ranks[0], SIGKILL);
+  ASSERT_TRUE(job.WaitFor(kLimit));
+  EXPECT_EQ(job.exit_code(), 137) << job.err();
+  EXPECT_THAT(job.err(), HasSubstr("char_lm: rank 0: ABORTED: "));
+  EXPECT_THAT(job.err(), HasSubstr("rank 1"));
+}
+
+TEST_F(CharLm, WrongUsage) {
+  const Ending unknown = RunToEnd({CHAR_LM_PATH, "--frobnicate"});
+  EXPECT_EQ(unknown.exit_code, 64);
+  EXPECT_THAT(unknown.err, HasSubstr("--frobnicate"));
+  EXPECT_EQ(RunToEnd({CHAR_LM_PATH, "--batch", "0"}).exit_code, 64);
+  EXPECT_EQ(RunToEnd({CHAR_LM_PATH, "--resume"}).exit_code, 64);  // of which checkpoint?
+  EXPECT_EQ(RunToEnd({CHAR_LM_PATH, "--help"}).exit_code, 0);
+  const Ending missing = RunToEnd({CHAR_LM_PATH, "--text", Path("none")});
+  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_THAT(missing.err, HasSubstr("char_lm: rank 0: NOT_FOUND: "));
+  std::ofstream(Path("tiny")) << "tiny";
+  const Ending tiny = RunToEnd({CHAR_LM_PATH, "--text", Path("tiny")});
+  EXPECT_EQ(tiny.exit_code, 1);
+  EXPECT_THAT(tiny.err, HasSubstr("char_lm: rank 0: INVALID_ARGUMENT: the text has 4 characters"));
+}
+
+TEST_F(CharLm, RanksWithOtherOptionsAreNamed) {
+  const std::string script = std::string("exec ") + CHAR_LM_PATH + " --text " + text_ + " --steps 3 --seed $GYRE_RANK";
+  const Ending run = RunToEnd({GYRERUN_PATH, "-np", "2", "sh", "-c", script});
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_THAT(run.err, HasSubstr("INVALID_ARGUMENT: rank 1 has another text or other options than rank 0"));
+}
+
+TEST(HelloAllreduce, SaysTheSum) {
+  Program program({GYRERUN_PATH, "-np", "3", HELLO_ALLREDUCE_PATH});
+  ASSERT_TRUE(program.WaitFor(kLimit));
+  EXPECT_EQ(program.exit_code(), 0) << program.err();
+  for (const char* rank : {"rank 0 of 3", "rank 1 of 3", "rank 2 of 3"}) {
+    EXPECT_THAT(program.out(), HasSubstr(std::string(rank) + ": the sum of 1 to 3 is 6"));
+  }
+}
+
+}  // namespace
+}  // namespace gyre

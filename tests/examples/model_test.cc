@@ -1,0 +1,119 @@
+// The model's arithmetic: gradients against finite differences, float against double, and that sums over shards are
+// the whole.
+#include "model.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "random.h"
+#include "text.h"
+
+namespace char_lm {
+namespace {
+
+constexpr ModelShape kShape = {.alphabet = 7, .context = 3, .hidden = 10};
+
+Samples RandomSamples(const ModelShape& shape, int count, uint64_t seed) {
+  Samples samples;
+  samples.count = count;
+  for (int i = 0; i < count * (shape.context + 1); ++i) {
+    samples.symbols.push_back(static_cast<uint8_t>(RandomBelow(shape.alphabet, seed, 1, i)));
+  }
+  return samples;
+}
+
+// Not only what Initialise gives: biases, too, are away from zero.
+template <typename T>
+std::vector<T> RandomWeights(const ModelShape& shape, uint64_t seed) {
+  std::vector<T> weights(shape.parameters());
+  for (size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<T>(RandomUnit(seed, 2, i) - 0.5);
+  return weights;
+}
+
+template <typename T>
+std::vector<T> GradientOf(const ModelShape& shape, std::vector<T> weights, const Samples& samples, T scale) {
+  std::vector<T> gradient(weights.size(), T(0));
+  Model<T>(shape).LossAndGradient(weights, samples, scale, gradient);
+  return gradient;
+}
+
+TEST(Model, GradientIsTheSlopeOfTheLoss) {
+  const Samples samples = RandomSamples(kShape, 40, 5);
+  std::vector<double> weights = RandomWeights<double>(kShape, 6);
+  const std::vector<double> gradient = GradientOf(kShape, weights, samples, 1.0);
+  Model<double> model(kShape);
+  constexpr double kStep = 1e-6;
+  int moved = 0;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const double weight = weights[i];
+    weights[i] = weight + kStep;
+    const double above = model.Loss(weights, samples);
+    weights[i] = weight - kStep;
+    const double below = model.Loss(weights, samples);
+    weights[i] = weight;
+    ASSERT_NEAR(gradient[i], (above - below) / (2 * kStep), 1e-6 * (1 + std::abs(gradient[i]))) << "weight " << i;
+    moved += gradient[i] != 0;
+  }
+  EXPECT_GT(moved, 0.7 * static_cast<double>(weights.size()));  // the rest hangs on units that are never on
+}
+
+TEST(Model, GradientsOfManySlicesAddUp) {  // more samples than are computed at once, and not a multiple
+  const Samples samples = RandomSamples(kShape, 1000, 7);
+  const std::vector<double> weights = RandomWeights<double>(kShape, 8);
+  const std::vector<double> whole = GradientOf(kShape, weights, samples, 0.5);
+  std::vector<double> sum(weights.size(), 0.0);
+  double loss = 0;
+  Model<double> model(kShape);
+  for (int rank = 0; rank < 3; ++rank) {
+    const Range range = Shard(samples.count, rank, 3);
+    const int width = kShape.context + 1;
+    const Samples part = {{samples.symbols.begin() + range.first * width, samples.symbols.begin() + range.last * width},
+                          static_cast<int>(range.size())};
+    loss += model.LossAndGradient(weights, part, 0.5, sum);
+  }
+  EXPECT_NEAR(loss, model.Loss(weights, samples), 1e-9 * loss);
+  for (size_t i = 0; i < weights.size(); ++i) ASSERT_NEAR(sum[i], whole[i], 1e-10 * (1 + std::abs(whole[i]))) << i;
+}
+
+TEST(Model, FloatFollowsDouble) {
+  const ModelShape shape = {.alphabet = 65, .context = 8, .hidden = 33};
+  const Samples samples = RandomSamples(shape, 300, 9);
+  const std::vector<double> weights = RandomWeights<double>(shape, 10);
+  const std::vector<float> narrow(weights.begin(), weights.end());
+  const std::vector<double> exact = GradientOf(shape, weights, samples, 1.0 / 300);
+  const std::vector<float> gradient = GradientOf(shape, narrow, samples, 1.0f / 300);
+  const double expected = Model<double>(shape).Loss(weights, samples);
+  EXPECT_NEAR(Model<float>(shape).Loss(narrow, samples), expected, 1e-5 * expected);
+  for (size_t i = 0; i < exact.size(); ++i) ASSERT_NEAR(gradient[i], exact[i], 2e-4) << i;
+}
+
+TEST(Model, FreshWeightsPredictAlmostEvenly) {
+  const ModelShape shape = {.alphabet = 65, .context = 8, .hidden = 64};
+  Model<float> model(shape);
+  std::vector<float> weights(shape.parameters()), again(weights.size()), other(weights.size());
+  model.Initialise(3, weights);
+  model.Initialise(3, again);
+  model.Initialise(4, other);
+  EXPECT_EQ(weights, again);
+  EXPECT_NE(weights, other);
+  const Samples samples = RandomSamples(shape, 500, 11);
+  EXPECT_NEAR(model.Loss(weights, samples) / 500, std::log(65), 0.1);
+}
+
+TEST(Model, OneCharacterIsNoSurprise) {
+  const ModelShape shape = {.alphabet = 1, .context = 2, .hidden = 8};
+  const std::vector<float> weights = RandomWeights<float>(shape, 12);
+  EXPECT_EQ(Model<float>(shape).Loss(weights, RandomSamples(shape, 10, 13)), 0);
+}
+
+TEST(Model, NoSamplesNoGradient) {
+  const std::vector<double> weights = RandomWeights<double>(kShape, 14);
+  const std::vector<double> gradient = GradientOf(kShape, weights, Samples{}, 1.0);
+  EXPECT_TRUE(std::all_of(gradient.begin(), gradient.end(), [](double g) { return g == 0; }));
+}
+
+}  // namespace
+}  // namespace char_lm
