@@ -36,15 +36,11 @@ class Joiner {
 
   absl::StatusOr<Met> Join() {
     switch (identity_.meeting) {
-      case Meeting::kAlone:
-        return Alone();
-      case Meeting::kLauncherStore:
-        return AtLaunchersStore();
-      case Meeting::kRankZeroStore:
-        return AtGivenStore();
+      case Meeting::kAlone: return Alone();
+      case Meeting::kLauncherStore: return AtLaunchersStore();
+      case Meeting::kRankZeroStore: return AtGivenStore();
       case Meeting::kLocalFile:
-      case Meeting::kHydraFile:
-        return ByLocalFile();
+      case Meeting::kHydraFile: return ByLocalFile();
     }
     return absl::InternalError("no such meeting");
   }
@@ -167,13 +163,19 @@ class Joiner {
   // to open. Rank 0 itself has no reason to try again.
   template <typename Attempt>
   absl::StatusOr<std::unique_ptr<StoreClient>> MeetAgain(Attempt attempt) const {
+    std::string before;  // why the first store was left: of more use at the end than that there is none now
     for (;;) {
       absl::StatusOr<std::unique_ptr<StoreClient>> client = attempt();
-      const bool again = absl::IsUnavailable(client.status()) || absl::IsCancelled(client.status());
-      if (client.ok() || !again || first()) return client;
-      if (std::chrono::steady_clock::now() + kRetryPause >= deadline_) {
+      if (client.ok() || first()) return client;
+      const absl::Status& status = client.status();
+      if (before.empty() && absl::IsCancelled(status)) before = absl::StrCat("; before: ", status.message());
+      const bool late = std::chrono::steady_clock::now() + kRetryPause >= deadline_;
+      if (!absl::IsUnavailable(status) && !absl::IsCancelled(status)) {
+        return absl::Status(status.code(), absl::StrCat(status.message(), before));
+      }
+      if (late) {
         return absl::DeadlineExceededError(
-            absl::StrCat("rank 0's store was not reached in time: ", client.status().message()));
+            absl::StrCat("rank 0's store was not reached in time: ", status.message(), before));
       }
       std::this_thread::sleep_for(kRetryPause);
     }

@@ -43,8 +43,7 @@ std::string EncodeRequest(const StoreRequest& request) {
       writer.Text(request.key);
       writer.Text(request.value);
       break;
-    case StoreMessage::kReply:
-      break;
+    case StoreMessage::kReply: break;
   }
   return payload;
 }
@@ -75,8 +74,7 @@ absl::StatusOr<StoreRequest> DecodeRequest(uint16_t type, std::string_view paylo
       request.key = reader.Text();
       request.value = reader.Text();
       break;
-    default:
-      return absl::InvalidArgumentError(absl::StrCat("the store knows no request of type ", type));
+    default: return absl::InvalidArgumentError(absl::StrCat("the store knows no request of type ", type));
   }
   if (!reader.AtEnd()) return absl::InvalidArgumentError("malformed request to the store");
   if (request.kind != StoreMessage::kJoin) RETURN_IF_ERROR(CheckKey(request.key));

@@ -1,6 +1,7 @@
 #include "bootstrap/store_state.h"
 
 #include <algorithm>
+#include <set>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -61,24 +62,27 @@ void StoreState::Handle(ConnectionId id, const Frame& frame, TimePoint now) {
   const auto request = DecodeRequest(frame.header.type, frame.payload);
   if (!request.ok()) return Answer(id, sequence, request.status());
   switch (request->kind) {
-    case StoreMessage::kJoin:
-      return Join(id, client, sequence, *request);
-    case StoreMessage::kSet:
-      return Set(id, sequence, *request);
-    case StoreMessage::kGet:
-      return Get(id, client, sequence, *request, now);
-    case StoreMessage::kAdd:
-      return Add(id, sequence, *request);
-    case StoreMessage::kGather:
-      return Gather(id, client, sequence, *request, now);
-    case StoreMessage::kReply:
-      return;  // DecodeRequest refuses it
+    case StoreMessage::kJoin: return Join(id, client, sequence, *request);
+    case StoreMessage::kSet: return Set(id, sequence, *request);
+    case StoreMessage::kGet: return Get(id, client, sequence, *request, now);
+    case StoreMessage::kAdd: return Add(id, sequence, *request);
+    case StoreMessage::kGather: return Gather(id, client, sequence, *request, now);
+    case StoreMessage::kReply: return;  // DecodeRequest refuses it
   }
 }
 
 void StoreState::Expire(TimePoint now) {
+  std::set<GatherKey> given_up;
+  for (const auto& [id, client] : clients_) {
+    if (client.wait && client.wait->gather && client.wait->deadline <= now) given_up.insert(*client.wait->gather);
+  }
   for (auto& [id, client] : clients_) {
-    if (!client.wait || client.wait->deadline > now) continue;
+    if (!client.wait) continue;
+    // Ranks that began together end together, all with the names of those who are missing: otherwise the first one's
+    // leaving would be what the others hear.
+    const bool with_others = client.wait->gather && given_up.contains(*client.wait->gather);
+    const auto early = std::chrono::milliseconds(with_others ? client.wait->timeout_ms / 10 : 0);
+    if (client.wait->deadline > now + early) continue;
     const Wait wait = *std::exchange(client.wait, std::nullopt);
     Answer(id, wait.sequence, TimedOut(wait));
   }
@@ -93,9 +97,11 @@ TimePoint StoreState::NextExpiry() const {
 }
 
 void StoreState::Close() {
+  constexpr char kClosed[] = "the store was closed by the rank that served it";
   for (auto& [id, client] : clients_) {
     if (!client.wait) continue;
-    Answer(id, client.wait->sequence, absl::CancelledError("the store was closed by the rank that served it"));
+    const std::string missing = client.wait->gather ? absl::StrCat("; ", Missing(*client.wait->gather)) : "";
+    Answer(id, client.wait->sequence, absl::CancelledError(kClosed + missing));
     client.wait.reset();
   }
 }
@@ -146,7 +152,9 @@ void StoreState::LoseRank(int instance, int rank) {
     } else {
       for (auto& [id, client] : clients_) {
         if (!client.wait || client.wait->gather != gather->first) continue;
-        Answer(id, client.wait->sequence, RankLeft(gather->first.second, rank));
+        const absl::Status left = RankLeft(gather->first.second, rank);
+        Answer(id, client.wait->sequence,
+               absl::UnavailableError(absl::StrCat(left.message(), "; ", Missing(gather->first))));
         client.wait.reset();
       }
       Erase(gather);
@@ -288,19 +296,23 @@ void StoreState::Erase(Gathers::iterator gather) {
   gathers_.erase(gather);
 }
 
-absl::Status StoreState::TimedOut(const Wait& wait) const {
-  const std::string seconds = absl::StrFormat("%.3g s", wait.timeout_ms / 1e3);
-  if (wait.key) {
-    return absl::DeadlineExceededError(absl::StrCat("key \"", *wait.key, "\" was not set within ", seconds));
-  }
-  const auto gather = gathers_.find(*wait.gather);
-  if (gather == gathers_.end()) return absl::DeadlineExceededError("the gather is gone");
+// "ranks 2, 3 of 4 did not come"
+std::string StoreState::Missing(const GatherKey& key) const {
   std::vector<int> missing;
-  for (int rank = 0; rank < size_; ++rank) {
+  const auto gather = gathers_.find(key);
+  for (int rank = 0; gather != gathers_.end() && rank < size_; ++rank) {
     if (!gather->second.values[static_cast<size_t>(rank)]) missing.push_back(rank);
   }
-  return absl::DeadlineExceededError(absl::StrCat("gather \"", wait.gather->second, "\": ", ListRanks(missing), " of ",
-                                                  size_, " did not come within ", seconds));
+  return absl::StrCat(ListRanks(missing), " of ", size_, " did not come");
+}
+
+absl::Status StoreState::TimedOut(const Wait& wait) const {
+  const std::string within = absl::StrFormat(" within %.3g s", wait.timeout_ms / 1e3);
+  if (wait.gather) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("gather \"", wait.gather->second, "\": ", Missing(*wait.gather), within));
+  }
+  return absl::DeadlineExceededError(absl::StrCat("key \"", wait.key.value_or(""), "\" was not set", within));
 }
 
 }  // namespace gyre

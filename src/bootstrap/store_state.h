@@ -95,6 +95,7 @@ class StoreState {
   void Erase(Gathers::iterator gather);
   void LoseRank(int instance, int rank);
   std::optional<int> LostRank(int instance) const;
+  std::string Missing(const GatherKey& key) const;
   absl::Status TimedOut(const Wait& wait) const;
 
   const int size_;

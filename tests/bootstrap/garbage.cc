@@ -70,21 +70,11 @@ std::string GarbageMaker::Mutated(std::string message) {
   if (message.empty()) return RandomBytes(1);
   const size_t at = Below(message.size());
   switch (Below(6)) {
-    case 0:
-      message[at] = static_cast<char>(message[at] ^ (1 << Below(8)));
-      break;
-    case 1:
-      message[at] = static_cast<char>(random_());
-      break;
-    case 2:
-      message.resize(at);
-      break;
-    case 3:
-      message.insert(at, RandomBytes(1 + Below(8)));
-      break;
-    case 4:
-      message.erase(at, 1 + Below(8));
-      break;
+    case 0: message[at] = static_cast<char>(message[at] ^ (1 << Below(8))); break;
+    case 1: message[at] = static_cast<char>(random_()); break;
+    case 2: message.resize(at); break;
+    case 3: message.insert(at, RandomBytes(1 + Below(8))); break;
+    case 4: message.erase(at, 1 + Below(8)); break;
     default: {  // a length or count made huge
       const std::string extreme = Below(2) == 0 ? std::string(4, '\xff') : std::string("\0\0\0\x7f", 4);
       message.replace(at, 4, extreme);

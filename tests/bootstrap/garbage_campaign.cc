@@ -36,7 +36,8 @@ namespace {
 constexpr int kRanks = 2;
 constexpr int kAttackers = 2;
 constexpr uint64_t kEpoch = 4;
-constexpr int64_t kMemoryBound = 96 << 20;  // the store's own content of the authenticated attackers included
+constexpr int64_t kMemoryBound = int64_t{MEMORY_BOUND_MIB}
+                                 << 20;  // the store's own content of the authenticated attackers included
 
 TimePoint In(int seconds) {
   return std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
@@ -183,20 +184,13 @@ class Campaign {
       if (!fd.ok()) continue;  // floods have their price for the attacker too
       ++connections_;
       switch (garbage.Below(8)) {
-        case 0:
-          Dribble(garbage, lingering, *std::move(fd));
-          break;
+        case 0: Dribble(garbage, lingering, *std::move(fd)); break;
         case 1:
           if (at_store) SendNonsenseAsAPeer(garbage, fd->get());
           break;
-        case 2:
-          AnswerChallenge(garbage, fd->get());
-          break;
-        case 3:
-          break;  // comes and goes
-        default:
-          Send(fd->get(), Burst(garbage, 100));
-          break;
+        case 2: AnswerChallenge(garbage, fd->get()); break;
+        case 3: break;  // comes and goes
+        default: Send(fd->get(), Burst(garbage, 100)); break;
       }
     }
   }

@@ -119,6 +119,15 @@ TEST_F(StoreStateTest, GatherNamesWhoDidNotCome) {
   EXPECT_EQ(state_.NextExpiry(), TimePoint::max());
 }
 
+TEST_F(StoreStateTest, RanksThatBeganTogetherEndTogether) {
+  Gather(1, "g", "a", 60'000);
+  Pass(3'000);
+  Gather(2, "g", "b", 60'000);
+  Pass(56'900);
+  ExpectError(1, StatusCode::kDeadlineExceeded, "rank 2 of 3 did not come");
+  ExpectError(2, StatusCode::kDeadlineExceeded, "rank 2 of 3 did not come");
+}
+
 TEST_F(StoreStateTest, WhoGaveUpMayComeAgain) {
   Gather(1, "g", "old");
   Pass(1000);
@@ -148,7 +157,7 @@ TEST_F(StoreStateTest, ALostRankIsToldToWhoeverWaitsAndWhoeverComes) {
   Gather(1, "g", "a");
   Gather(2, "g", "b");
   Disconnect(2);
-  ExpectError(1, StatusCode::kUnavailable, "rank 1 left or was lost");
+  ExpectError(1, StatusCode::kUnavailable, "rank 1 left or was lost; rank 2 of 3 did not come");
   Gather(3, "g", "c");
   ExpectError(3, StatusCode::kUnavailable, "rank 1");
   Gather(1, "another", "a");
@@ -271,7 +280,7 @@ TEST_F(StoreStateTest, CloseEndsAllWaits) {
   Get(2, "k");
   state_.Close();
   Pass(0);
-  ExpectError(1, StatusCode::kCancelled, "closed");
+  ExpectError(1, StatusCode::kCancelled, "closed by the rank that served it; ranks 1, 2 of 3 did not come");
   ExpectError(2, StatusCode::kCancelled, "closed");
 }
 
