@@ -54,14 +54,10 @@ int Ending::OnGuardLost(TimePoint now) {
 int Ending::OnTime(TimePoint now) {
   if (!next_ || now < *next_) return 0;
   switch (phase_) {
-    case Phase::kRunning:
-      return Begin(EndReason::kTimeout, SIGTERM, now);
-    case Phase::kSettling:
-      return Terminate(SIGTERM, now, limits_.grace);
-    case Phase::kTerminating:
-      return Kill(now);
-    case Phase::kKilling:
-      break;
+    case Phase::kRunning: return Begin(EndReason::kTimeout, SIGTERM, now);
+    case Phase::kSettling: return Terminate(SIGTERM, now, limits_.grace);
+    case Phase::kTerminating: return Kill(now);
+    case Phase::kKilling: break;
   }
   given_up_ = true;
   next_.reset();

@@ -293,17 +293,13 @@ void Supervisor::ReportRootCause() {
   const auto cause = FindRootCause(ends_);
   switch (ending_.reason()) {
     case EndReason::kNone:
-    case EndReason::kOutputLost:
-      return;
-    case EndReason::kGuardLost:
-      return output_.Say("gyrerun was killed; the job has been ended");
-    case EndReason::kSignal:
-      return output_.Say(absl::StrCat("the job was ended by ", SignalName(ending_.signal())));
+    case EndReason::kOutputLost: return;
+    case EndReason::kGuardLost: return output_.Say("gyrerun was killed; the job has been ended");
+    case EndReason::kSignal: return output_.Say(absl::StrCat("the job was ended by ", SignalName(ending_.signal())));
     case EndReason::kTimeout:
       return output_.Say(absl::StrFormat("the job was ended after --timeout %.10g s",
                                          std::chrono::duration<double>(*options_.timeout).count()));
-    case EndReason::kRankFailed:
-      break;
+    case EndReason::kRankFailed: break;
   }
   const size_t others = ends_.size() - 1;
   output_.Say(absl::StrCat(Describe(*cause, start_), "; ", others, others == 1 ? " other rank" : " other ranks",
@@ -313,18 +309,12 @@ void Supervisor::ReportRootCause() {
 
 int Supervisor::ExitCode() const {
   switch (ending_.reason()) {
-    case EndReason::kNone:
-      return 0;
-    case EndReason::kRankFailed:
-      return launch::ExitCodeOf(*FindRootCause(ends_));
-    case EndReason::kTimeout:
-      return kExitTimeout;
-    case EndReason::kSignal:
-      return kExitSignalBase + ending_.signal();
-    case EndReason::kOutputLost:
-      return output_.error() == EPIPE ? kExitSignalBase + SIGPIPE : kExitOutput;
-    case EndReason::kGuardLost:
-      break;
+    case EndReason::kNone: return 0;
+    case EndReason::kRankFailed: return launch::ExitCodeOf(*FindRootCause(ends_));
+    case EndReason::kTimeout: return kExitTimeout;
+    case EndReason::kSignal: return kExitSignalBase + ending_.signal();
+    case EndReason::kOutputLost: return output_.error() == EPIPE ? kExitSignalBase + SIGPIPE : kExitOutput;
+    case EndReason::kGuardLost: break;
   }
   return kExitSignalBase + SIGKILL;
 }
