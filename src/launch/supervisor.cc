@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -33,9 +34,10 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr Duration kLeftBehind = seconds(5);    // for what the ranks left behind to die of SIGKILL
-constexpr Duration kSilence = seconds(1);       // of pipes that somebody out of reach still holds open
-constexpr Duration kUnreadOutput = seconds(2);  // for a reader to take the rest, when the job was cut short
+constexpr Duration kLeftBehind = seconds(5);           // for what the ranks left behind to die of SIGKILL
+constexpr Duration kSilence = seconds(1);              // of pipes that somebody out of reach still holds open
+constexpr Duration kBetweenLooks = milliseconds(100);  // at the children; a look takes all of /proc
+constexpr Duration kUnreadOutput = seconds(2);         // for a reader to take the rest, when the job was cut short
 
 TimePoint Now() {
   return std::chrono::steady_clock::now();
@@ -69,7 +71,7 @@ class Supervisor {
   void Step(std::optional<TimePoint> deadline);
   void OnRankEnded(uint32_t index);
   void OnSignal(int signal);
-  void OnChildChanged();
+  void LookAtChildren();
   void OnGuardLost();
   void OnOutputLost();
   void SignalAll(int signal);
@@ -100,7 +102,8 @@ class Supervisor {
   std::vector<Rank> ranks_;
   std::vector<RankEnd> ends_;  // in the order in which they were seen
   std::vector<int> exec_error_of_;
-  std::string stopped_;  // the ranks that were stopped when the first one failed
+  std::string stopped_;                        // the ranks that were stopped when the first one failed
+  std::optional<TimePoint> look_at_children_;  // when, since some child has changed
   bool guard_lost_ = false;
   bool output_lost_ = false;
   bool hurry_ = false;       // somebody asked for the end: do not wait long for the output's reader
@@ -162,7 +165,7 @@ absl::Status Supervisor::StartOne(int rank) {
 }
 
 void Supervisor::Step(std::optional<TimePoint> deadline) {
-  const TimePoint next = deadline.value_or(TimePoint::max());
+  const TimePoint next = std::min(deadline.value_or(TimePoint::max()), look_at_children_.value_or(TimePoint::max()));
   const std::vector<PollKey> ready =
       poller_.Wait(next == TimePoint::max() ? -1 : PollMilliseconds(Now(), next, 1'000'000));
   // Deaths first, in the order in which they came; then what may be a consequence of them.
@@ -175,6 +178,7 @@ void Supervisor::Step(std::optional<TimePoint> deadline) {
     if (key.source != Source::kSignals) continue;
     for (const int signal : ReadSignals(signals_.get())) OnSignal(signal);
   }
+  if (look_at_children_ && Now() >= *look_at_children_) LookAtChildren();
   SignalAll(ending_.OnTime(Now()));
   output_.Flush();
   if (output_.error() != 0 && !output_lost_) OnOutputLost();
@@ -205,7 +209,7 @@ void Supervisor::OnRankEnded(uint32_t index) {
 
 void Supervisor::OnSignal(int signal) {
   if (signal == SIGCHLD) {
-    OnChildChanged();
+    if (!look_at_children_) look_at_children_ = Now() + kBetweenLooks;
   } else if (signal == SIGUSR1 || signal == SIGUSR2) {
     SignalAll(signal);
   } else {
@@ -214,7 +218,9 @@ void Supervisor::OnSignal(int signal) {
   }
 }
 
-void Supervisor::OnChildChanged() {
+void Supervisor::LookAtChildren() {
+  look_at_children_.reset();
+  if (all_reaped_) return;
   std::vector<pid_t> pids;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     pids.push_back(ranks_[i].pid);

@@ -1,5 +1,7 @@
 // A small rank for the tests that use real launchers: joins, gathers, and says what it found. With "--mpi before" or
 // "--mpi after" it also initialises MPI, around the joining. "--rounds N": joins N times, one after the other.
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdio>
 #include <string>
@@ -15,6 +17,12 @@
 
 namespace {
 
+// In one write: launchers pass on what they read, and MPI may have left stdout without a buffer.
+void Print(const std::string& line) {
+  const std::string bytes = line + "\n";
+  if (write(STDOUT_FILENO, bytes.data(), bytes.size()) < 0) std::perror("write");
+}
+
 absl::Status JoinAndGather(int round) {
   const gyre::TimePoint deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   const gyre::Environment environment = gyre::ProcessEnvironment();
@@ -25,7 +33,7 @@ absl::Status JoinAndGather(int round) {
   std::string line =
       absl::StrCat("rank ", membership->rank(), " of ", membership->size(), " by ", membership->launcher(), ":");
   for (const std::string& value : values) absl::StrAppend(&line, " ", value);
-  std::printf("%s\n", line.c_str());
+  Print(line);
   return absl::OkStatus();
 }
 
@@ -47,6 +55,6 @@ int main(int argc, char** argv) {
     }
   }
   if (mpi == "after") ProbeMpiInit();
-  if (mpi != "none") std::printf("mpi size %d\n", ProbeMpiFinish());
+  if (mpi != "none") Print(absl::StrCat("mpi size ", ProbeMpiFinish()));
   return 0;
 }

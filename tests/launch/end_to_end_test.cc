@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <csignal>
 #include <fstream>
-#include <regex>
 #include <string>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "gyrerun_fixture.h"
 #include "support/program.h"
@@ -161,7 +161,7 @@ TEST(GyrerunTest, RankZeroReadsTheInput) {
 TEST(GyrerunTest, SignalsInRanksAreDefault) {
   const Outcome outcome = RunToEnd({"-np", "1", "grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"});
   // Signal 32 is glibc's own, and out of reach.
-  EXPECT_TRUE(std::regex_match(outcome.out, std::regex("SigBlk:\t0{16}\nSigIgn:\t0{8}[08]0{7}\n"))) << outcome.out;
+  EXPECT_THAT(outcome.out, testing::MatchesRegex("SigBlk:\t0{16}\nSigIgn:\t0{8}[08]0{7}\n"));
 }
 
 TEST(GyrerunTest, RanksHaveNoDescriptorsOfGyrerunButTheSecret) {

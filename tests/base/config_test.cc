@@ -1,0 +1,99 @@
+#include "base/config.h"
+
+#include "gtest/gtest.h"
+#include "support/status_matchers.h"
+
+namespace gyre {
+namespace {
+
+using absl::StatusCode;
+using support::IsOk;
+using support::MatchesStatus;
+
+absl::StatusOr<Config> Load(std::map<std::string, std::string, std::less<>> variables,
+                            const RuntimeOptions& options = {}) {
+  return LoadConfig(options, FixedEnvironment(std::move(variables)));
+}
+
+TEST(Config, HasDefaults) {
+  const auto config = Load({});
+  ASSERT_THAT(config, IsOk());
+  EXPECT_FALSE(config->rank.has_value());
+  EXPECT_EQ(config->start_timeout.count(), 60000);
+  EXPECT_EQ(config->operation_timeout.count(), 300000);
+  EXPECT_EQ(config->heartbeat_interval.count(), 100);
+  EXPECT_EQ(config->heartbeat_timeout.count(), 1000);
+  EXPECT_EQ(config->log_level, LogLevel::kWarning);
+}
+
+TEST(Config, ReadsEveryVariable) {
+  const auto config = Load({{"GYRE_RANK", "3"},
+                            {"GYRE_SIZE", "8"},
+                            {"GYRE_STORE", "127.0.0.1:4000"},
+                            {"GYRE_JOB_ID", "job"},
+                            {"GYRE_SECRET_FILE", "/a/file"},
+                            {"GYRE_SECRET_FD", "7"},
+                            {"GYRE_HOST_ID", "host"},
+                            {"GYRE_START_TIMEOUT", "1.5"},
+                            {"GYRE_TIMEOUT", "20"},
+                            {"GYRE_HEARTBEAT_INTERVAL_MS", "50"},
+                            {"GYRE_HEARTBEAT_TIMEOUT_MS", "0"},
+                            {"GYRE_ARENA_BYTES", "1048576"},
+                            {"GYRE_SPIN", "0"},
+                            {"GYRE_LOG_LEVEL", "debug"}});
+  ASSERT_THAT(config, IsOk());
+  EXPECT_EQ(config->rank, 3);
+  EXPECT_EQ(config->size, 8);
+  EXPECT_EQ(config->store, "127.0.0.1:4000");
+  EXPECT_EQ(config->job_id, "job");
+  EXPECT_EQ(config->secret_file, "/a/file");
+  EXPECT_EQ(config->secret_fd, 7);
+  EXPECT_EQ(config->host_id, "host");
+  EXPECT_EQ(config->start_timeout.count(), 1500);
+  EXPECT_EQ(config->operation_timeout.count(), 20000);
+  EXPECT_EQ(config->heartbeat_interval.count(), 50);
+  EXPECT_EQ(config->heartbeat_timeout.count(), 0);
+  EXPECT_EQ(config->arena_bytes, 1048576);
+  EXPECT_EQ(config->spin, false);
+  EXPECT_EQ(config->log_level, LogLevel::kDebug);
+}
+
+TEST(Config, OptionsInCodeWin) {
+  RuntimeOptions options;
+  options.rank = 1;
+  options.size = 2;
+  options.job_id = "mine";
+  options.operation_timeout = std::chrono::seconds(7);
+  const auto config = Load({{"GYRE_RANK", "nonsense"}, {"GYRE_JOB_ID", "theirs"}, {"GYRE_TIMEOUT", "20"}}, options);
+  ASSERT_THAT(config, IsOk());
+  EXPECT_EQ(config->rank, 1);
+  EXPECT_EQ(config->job_id, "mine");
+  EXPECT_EQ(config->operation_timeout.count(), 7000);
+}
+
+TEST(Config, RefusesNonsenseByName) {
+  const std::pair<const char*, const char*> kWrong[] = {
+      {"GYRE_SIZE", "x"},     {"GYRE_RANK", "-1"},        {"GYRE_TIMEOUT", "0"},    {"GYRE_TIMEOUT", "nan"},
+      {"GYRE_SPIN", "maybe"}, {"GYRE_ARENA_BYTES", "0"},  {"GYRE_LOG_LEVEL", "loud"}, {"GYRE_TIMEOUT", "1e300"},
+      {"GYRE_SECRET_FD", "one"}, {"GYRE_HEARTBEAT_INTERVAL_MS", "1.5"}};
+  for (const auto& [name, value] : kWrong) {
+    EXPECT_THAT(Load({{name, value}}), MatchesStatus(StatusCode::kInvalidArgument, std::string(name) + "=" + value));
+  }
+}
+
+TEST(Config, RefusesContradictions) {
+  EXPECT_THAT(Load({{"GYRE_RANK", "0"}}), MatchesStatus(StatusCode::kInvalidArgument, "together"));
+  EXPECT_THAT(Load({{"GYRE_RANK", "2"}, {"GYRE_SIZE", "2"}}),
+              MatchesStatus(StatusCode::kInvalidArgument, "rank 2 is not below size 2"));
+  EXPECT_THAT(Load({{"GYRE_RANK", "0"}, {"GYRE_SIZE", "0"}}), MatchesStatus(StatusCode::kInvalidArgument, "1 or more"));
+  EXPECT_THAT(Load({{"GYRE_HEARTBEAT_TIMEOUT_MS", "150"}}),
+              MatchesStatus(StatusCode::kInvalidArgument, "two heartbeat intervals"));
+  RuntimeOptions options;
+  options.secret = "short";
+  EXPECT_THAT(Load({}, options), MatchesStatus(StatusCode::kInvalidArgument, "16 bytes"));
+}
+
+TEST(Environment, EmptyCountsAsUnset) { EXPECT_FALSE(FixedEnvironment({{"A", ""}})("A").has_value()); }
+
+}  // namespace
+}  // namespace gyre

@@ -1,0 +1,73 @@
+#include "collectives/lane.h"
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace gyre::internal {
+namespace {
+
+// Ends after `polls` looks; tells if two threads ever drove at once.
+class Fake final : public Pollable {
+ public:
+  Fake(int polls, std::atomic<int>& drivers, std::vector<int>& order, int number)
+      : polls_(polls), drivers_(drivers), order_(order), number_(number) {}
+
+  shm::Progress Poll() override {
+    EXPECT_EQ(drivers_.fetch_add(1), 0) << "two drivers";
+    const bool done = --polls_ <= 0;
+    if (done) order_.push_back(number_);  // guarded by the lane
+    drivers_.fetch_sub(1);
+    return done ? shm::Progress::kDone : shm::Progress::kNone;
+  }
+  bool Check(TimePoint) override { return false; }
+
+ private:
+  int polls_;
+  std::atomic<int>& drivers_;
+  std::vector<int>& order_;
+  const int number_;
+};
+
+TEST(Lane, RunsOneAfterTheOtherWhoeverDrives) {
+  Lane lane;
+  std::atomic<int> drivers{0};
+  std::vector<int> order;
+  std::vector<std::shared_ptr<Fake>> operations;
+  for (int i = 0; i < 300; ++i) {
+    operations.push_back(std::make_shared<Fake>(1 + i % 5, drivers, order, i));
+    lane.Enqueue(operations.back());
+  }
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&lane] {
+      while (!lane.empty()) lane.Drive(nullptr);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (int i = 0; i < 300; ++i) {
+    EXPECT_EQ(order[static_cast<size_t>(i)], i);
+    EXPECT_TRUE(operations[static_cast<size_t>(i)]->done());
+  }
+}
+
+TEST(Lane, IsTakenOnlyWhenIdle) {
+  Lane lane;
+  std::atomic<int> drivers{0};
+  std::vector<int> order;
+  ASSERT_TRUE(lane.TryTakeIdle());
+  EXPECT_FALSE(lane.TryTakeIdle());
+  auto operation = std::make_shared<Fake>(1, drivers, order, 0);
+  lane.Enqueue(operation);
+  EXPECT_EQ(lane.Drive(nullptr), shm::Progress::kNone) << "driven while taken";
+  EXPECT_TRUE(lane.Release()) << "did not say that something is queued";
+  EXPECT_FALSE(lane.TryTakeIdle());
+  EXPECT_EQ(lane.Drive(nullptr), shm::Progress::kDone);
+  ASSERT_TRUE(lane.TryTakeIdle());
+  EXPECT_FALSE(lane.Release());
+}
+
+}  // namespace
+}  // namespace gyre::internal

@@ -1,0 +1,27 @@
+#include "transport/shm/control_block.h"
+
+#include <memory>
+
+#include "gtest/gtest.h"
+
+namespace gyre::shm {
+namespace {
+
+TEST(LastWords, TheFirstStays) {
+  auto words = std::make_unique<LastWords>();
+  EXPECT_FALSE(words->Read().has_value());
+  words->Write(3, "first");
+  words->Write(4, "second");
+  ASSERT_TRUE(words->Read().has_value());
+  EXPECT_EQ(words->Read()->rank, 3);
+  EXPECT_EQ(words->Read()->text, "first");
+}
+
+TEST(LastWords, CutsWhatIsTooLong) {
+  auto words = std::make_unique<LastWords>();
+  words->Write(0, std::string(5000, 'x'));
+  EXPECT_EQ(words->Read()->text, std::string(500, 'x'));
+}
+
+}  // namespace
+}  // namespace gyre::shm

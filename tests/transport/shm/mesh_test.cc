@@ -1,0 +1,104 @@
+#include "transport/shm/mesh.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "gtest/gtest.h"
+#include "net/socket.h"
+#include "support/ranks.h"
+#include "support/status_matchers.h"
+#include "transport/shm/control_block.h"
+
+namespace gyre::shm {
+namespace {
+
+using absl::StatusCode;
+using support::IsOk;
+using support::MatchesStatus;
+
+TimePoint Within(std::chrono::milliseconds time) { return std::chrono::steady_clock::now() + time; }
+
+HandshakeIdentity Identity(const std::string& job, int rank) {
+  return {.job_id = job, .epoch = 0, .rank = rank, .role = Role::kRank};
+}
+
+constexpr char kSecret[] = "a secret of more than sixteen bytes";
+
+class MeshTest : public testing::Test {
+ protected:
+  // Opens the meshes of `size` ranks before anybody connects.
+  void Open(int size) {
+    for (int r = 0; r < size; ++r) {
+      meshes_.push_back(*Mesh::Listen(Identity("job", r), kSecret));
+      addresses_.push_back({r, meshes_.back()->address()});
+    }
+  }
+  std::vector<Mesh::Address> PeersOf(int rank) const {
+    auto peers = addresses_;
+    peers.erase(peers.begin() + rank);
+    return peers;
+  }
+
+  std::vector<std::unique_ptr<Mesh>> meshes_;
+  std::vector<Mesh::Address> addresses_;
+};
+
+TEST_F(MeshTest, EveryPairSharesItsMemoryDespiteStrangers) {
+  constexpr int kSize = 4;
+  Open(kSize);
+  // Strangers that say nothing, or nonsense, on everybody's address.
+  std::vector<UniqueFd> strangers;
+  for (const auto& [rank, address] : addresses_) {
+    for (int i = 0; i < 3; ++i) {
+      auto stranger = ConnectUnix(address, Within(std::chrono::seconds(1)));
+      ASSERT_THAT(stranger, IsOk());
+      if (i > 0) send(stranger->get(), "GET / HTTP/1.0\r\n\r\n", 18, MSG_NOSIGNAL);
+      strangers.push_back(*std::move(stranger));
+    }
+  }
+  support::RunThreads(kSize, [&](const support::Rank& rank) {
+    auto own = OwnMemory::Create(rank, 1 << 20);
+    ASSERT_THAT(own, IsOk());
+    own->arena->segment().data()[0] = static_cast<std::byte>(100 + rank);
+    auto links = meshes_[static_cast<size_t>(rank.rank)]->Connect(PeersOf(rank), *own, Within(std::chrono::seconds(20)));
+    ASSERT_THAT(links, IsOk());
+    ASSERT_EQ(links->size(), 3u);
+    for (const Link& link : *links) {
+      EXPECT_EQ(link.arena.data()[0], static_cast<std::byte>(100 + link.rank));
+      EXPECT_EQ(reinterpret_cast<const ControlBlock*>(link.control.data())->rank, static_cast<uint32_t>(link.rank));
+    }
+  });
+}
+
+TEST_F(MeshTest, AMissingPeerIsNamedAtTheDeadline) {
+  Open(3);
+  auto own = OwnMemory::Create(0, 4096);
+  ASSERT_THAT(own, IsOk());
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_THAT(meshes_[0]->Connect(PeersOf(0), *own, Within(std::chrono::milliseconds(200))),
+              MatchesStatus(StatusCode::kDeadlineExceeded, "rank 1, 2"));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+}
+
+TEST_F(MeshTest, AnotherSecretIsRefused) {
+  Open(1);
+  auto stranger = Mesh::Listen(Identity("job", 1), "another secret of more than sixteen bytes");
+  ASSERT_THAT(stranger, IsOk());
+  auto own = OwnMemory::Create(1, 4096);
+  ASSERT_THAT(own, IsOk());
+  std::thread server([&] {
+    auto theirs = OwnMemory::Create(0, 4096);
+    EXPECT_THAT(meshes_[0]->Connect({{1, (*stranger)->address()}}, *theirs, Within(std::chrono::milliseconds(500))),
+                MatchesStatus(StatusCode::kDeadlineExceeded, "rank 1"));
+  });
+  EXPECT_THAT((*stranger)->Connect({addresses_[0]}, *own, Within(std::chrono::milliseconds(500))),
+              MatchesStatus(StatusCode::kUnauthenticated, ""));
+  server.join();
+}
+
+}  // namespace
+}  // namespace gyre::shm

@@ -1,0 +1,58 @@
+#include "transport/shm/waiter.h"
+
+#include <memory>
+#include <thread>
+
+#include "gtest/gtest.h"
+
+namespace gyre::shm {
+namespace {
+
+using std::chrono::milliseconds;
+
+// One thread rings once for each number the other waits for: a lost wake-up would cost the sleep's 50 ms.
+TEST(Await, NoWakeUpIsLost) {
+  auto bell = std::make_unique<Doorbell>();
+  const WaitPolicy sleeper{.spin = std::chrono::nanoseconds(0), .yield = std::chrono::nanoseconds(0)};
+  std::atomic<int> value{0}, seen{0};
+  constexpr int kRounds = 2000;
+  std::thread ringer([&] {
+    for (int i = 1; i <= kRounds; ++i) {
+      value.store(i, std::memory_order_seq_cst);
+      bell->Ring();
+      while (seen.load() < i) std::this_thread::yield();
+    }
+  });
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 1; i <= kRounds; ++i) {
+    Await(
+        *bell, sleeper, [&] { return value.load(std::memory_order_seq_cst) >= i ? Progress::kDone : Progress::kNone; },
+        [](TimePoint) { return false; });
+    seen.store(i);
+  }
+  ringer.join();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(40)) << "most rounds slept to the end";
+  EXPECT_EQ(bell->sleepers.load(), 0u);
+}
+
+TEST(Await, CheckEndsTheWait) {
+  auto bell = std::make_unique<Doorbell>();
+  for (const WaitPolicy& policy : {WaitPolicy::Spinning(), WaitPolicy::Crowded(), WaitPolicy::Background()}) {
+    const auto deadline = std::chrono::steady_clock::now() + milliseconds(20);
+    Await(*bell, policy, [] { return Progress::kNone; }, [&](TimePoint now) { return now >= deadline; });
+    EXPECT_GE(std::chrono::steady_clock::now(), deadline);
+    EXPECT_EQ(bell->sleepers.load(), 0u);
+  }
+}
+
+TEST(Await, ProgressStartsTheBackingOffAnew) {
+  auto bell = std::make_unique<Doorbell>();
+  int polls = 0;
+  Await(
+      *bell, WaitPolicy::Spinning(), [&] { return ++polls < 1000 ? Progress::kSome : Progress::kDone; },
+      [](TimePoint) { return true; });
+  EXPECT_EQ(polls, 1000) << "checked although there was progress";
+}
+
+}  // namespace
+}  // namespace gyre::shm
