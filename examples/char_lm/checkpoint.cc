@@ -96,7 +96,7 @@ absl::Status SyncDirectory(const std::string& path) {
   const std::string directory = std::filesystem::absolute(path).parent_path().string();
   const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return FileError("open", directory);
-  const absl::Status status = fsync(fd) == 0 || errno == EINVAL ? absl::OkStatus() : FileError("sync", directory);
+  absl::Status status = fsync(fd) == 0 || errno == EINVAL ? absl::OkStatus() : FileError("sync", directory);
   close(fd);
   return status;
 }

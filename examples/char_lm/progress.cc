@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <string>
 
@@ -22,7 +23,7 @@ std::string Bar(int64_t step, int64_t total) {
 }
 
 std::string Remaining(double seconds) {
-  const auto whole = static_cast<int64_t>(seconds + 0.5);
+  const int64_t whole = std::llround(seconds);
   return absl::StrFormat("%d:%02d", whole / 60, whole % 60);
 }
 

@@ -30,7 +30,7 @@ TEST(Text, ReadsFilesAsTheyAre) {
   const auto text = ReadText(folder.path() / "any");
   ASSERT_THAT(text, IsOk());
   EXPECT_EQ(*text, bytes);
-  std::ofstream(folder.path() / "empty");
+  std::ofstream(folder.path() / "empty") << "";
   const auto empty = ReadText(folder.path() / "empty");
   ASSERT_THAT(empty, IsOk());
   EXPECT_EQ(*empty, "");
