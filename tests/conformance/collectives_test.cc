@@ -48,6 +48,18 @@ class Tensor {
     }
     std::memset(view_.data, 0x11, static_cast<size_t>(bytes));
   }
+  // Nothing may write beside the elements.
+  ~Tensor() {
+    if (heap_.empty()) return;
+    const char* const begin = static_cast<const char*>(view_.data);
+    const char* const end = begin + view_.bytes();
+    for (const char& byte : heap_) {
+      if (&byte < begin || &byte >= end) {
+        EXPECT_EQ(byte, '\x5a') << "written beside the elements";
+      }
+    }
+  }
+  Tensor(Tensor&&) = default;
   TensorView view() const { return view_; }
   double at(int64_t index) const { return ReadElement(view_, index); }
 
@@ -117,8 +129,9 @@ TEST_P(Conformance, AllReduceEveryTypeAndReduction) {
         if (dtype == DType::kBool && op == ReduceOp::kAverage) continue;
         const bool narrow = dtype != DType::kBool && dtype != DType::kF16 && dtype != DType::kBF16 && DTypeSize(dtype) <= 2;
         if (op == ReduceOp::kProduct && narrow) continue;  // would wrap, which the device's own test covers
-        for (int64_t count : {1, 37, 20000}) {
-          Tensor in(runtime, Place::kPlain, dtype, count), out(runtime, Place::kArena, dtype, count);
+        for (int64_t count : {1, 37, 20000, 20001}) {
+          const Place place = count == 20000 ? Place::kPlain : Place::kArena;  // 20001: pushed, both from the arena
+          Tensor in(runtime, place, dtype, count), out(runtime, Place::kArena, dtype, count);
           FillExact(in.view(), 1, world.rank());
           ASSERT_THAT(world.AllReduce(in.view(), out.view(), {.op = op}), IsOk());
           for (int64_t i = 0; i < count; i += 1 + count / 50) {
