@@ -107,8 +107,10 @@ class Joiner {
       // Somebody serves there already: an earlier Runtime of this process, or a launcher. The handshake will show
       // whether it is of this job.
       taken = absl::IsAlreadyExists(server.status());
-      if (server.ok()) met.server = *std::move(server);
-      if (!server.ok() && !taken) return server.status();
+      if (!taken) {
+        RETURN_IF_ERROR(server.status());
+        met.server = *std::move(server);
+      }
     }
     auto client = MeetAgain([&] { return Meet(store, met.secret, deadline_); });
     if (!client.ok() && taken) {

@@ -188,7 +188,8 @@ class StoreServer::Service {
   std::thread thread_;
 };
 
-absl::StatusOr<std::unique_ptr<StoreServer>> StoreServer::Start(const Endpoint& listen, StoreServerOptions options) {
+absl::StatusOr<std::unique_ptr<StoreServer>> StoreServer::Start(const Endpoint& listen,
+                                                                const StoreServerOptions& options) {
   if (options.size < 1) return absl::InvalidArgumentError(absl::StrCat("a job of ", options.size, " ranks"));
   ASSIGN_OR_RETURN(UniqueFd listener, ListenTcp(listen, kBacklog));
   ASSIGN_OR_RETURN(Endpoint endpoint, LocalEndpoint(listener.get()));

@@ -25,7 +25,7 @@ struct StoreServerOptions {
 class StoreServer {
  public:
   // Port 0: the kernel chooses one. kAlreadyExists: the port is taken.
-  static absl::StatusOr<std::unique_ptr<StoreServer>> Start(const Endpoint& listen, StoreServerOptions options);
+  static absl::StatusOr<std::unique_ptr<StoreServer>> Start(const Endpoint& listen, const StoreServerOptions& options);
 
   // Sends what clients are still owed (for at most 2 s, to a client that does not read), then closes.
   ~StoreServer();

@@ -71,14 +71,11 @@ void AuthenticatingListener::Accept() {
       continue;
     }
     switch (errno) {
-      case EAGAIN:
-        return;
+      case EAGAIN: return;
       case EINTR:
       case ECONNABORTED:
-      case EPROTO:
-        continue;
-      default:
-        break;
+      case EPROTO: continue;
+      default: break;
     }
     // Out of descriptors or memory: strangers go first. With none to send away, the listener would only stay readable.
     if (pending_.empty()) return PauseAccepting();

@@ -37,7 +37,7 @@ absl::StatusOr<std::unique_ptr<EventLoop>> EventLoop::Create() {
 
 absl::Status EventLoop::Add(int fd, uint32_t events, Callback callback) {
   // Tokens are never used twice, so that an event still queued for a descriptor's former owner finds nobody.
-  auto watch = std::make_shared<Watch>(fd, next_id_++, std::move(callback));
+  auto watch = std::make_shared<Watch>(Watch{fd, next_id_++, std::move(callback)});
   epoll_event event{};
   event.events = events;
   event.data.u64 = watch->token;

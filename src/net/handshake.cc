@@ -95,8 +95,7 @@ absl::Status RefusalStatus(uint8_t code, const HandshakeIdentity& self, const Ha
     case kOtherVersion:
       return absl::FailedPreconditionError(
           absl::StrCat(Describe(peer), " speaks another version of Gyre's protocol: use one build everywhere"));
-    default:
-      return NotGyre();
+    default: return NotGyre();
   }
 }
 
@@ -110,12 +109,9 @@ absl::Status WrongSecret(const HandshakeIdentity& self, const HandshakeIdentity&
 
 std::string Describe(const HandshakeIdentity& identity) {
   switch (identity.role) {
-    case Role::kRank:
-      return absl::StrCat("rank ", identity.rank);
-    case Role::kStore:
-      return "the store";
-    case Role::kLauncher:
-      return "the launcher";
+    case Role::kRank: return absl::StrCat("rank ", identity.rank);
+    case Role::kStore: return "the store";
+    case Role::kLauncher: return "the launcher";
   }
   return "a stranger";
 }

@@ -39,8 +39,7 @@ absl::Status TransferError(std::string_view what, int error_number) {
     case ENETUNREACH:
     case ENOENT:  // a Unix path that is not there (yet)
       return absl::UnavailableError(ErrnoStatus(what, error_number).message());
-    default:
-      return ErrnoStatus(what, error_number);
+    default: return ErrnoStatus(what, error_number);
   }
 }
 
