@@ -41,8 +41,7 @@ void AllReduce::Publish(int64_t round) {
     const auto in = arena.OffsetOf(in_.data, in_.bytes());
     const auto out = arena.OffsetOf(out_.data, out_.bytes());
     if (in && out) {
-      meeting().mine().in_offset = *in;
-      meeting().mine().out_offset = *out;
+      meeting().mine().offsets = {*in, *out};
       return;
     }
     // Plain: if the others' buffers are plain as well, this is the first chunk already.
@@ -66,7 +65,7 @@ AllReduce::Next AllReduce::Consume(int64_t round) {
 
 AllReduce::Next AllReduce::Decide(int64_t round) {
   int shared = 0;
-  for (int m = 0; m < size(); ++m) shared += meeting().slot(m).in_offset != shm::kNowhere ? 1 : 0;
+  for (int m = 0; m < size(); ++m) shared += meeting().slot(m).offsets.in != shm::kNowhere ? 1 : 0;
   if (shared == size()) return Push();
   way_ = size() <= kDirectRanks ? Way::kDirect : Way::kPipelined;
   if (shared == 0) return Consume(round);
@@ -113,9 +112,9 @@ void AllReduce::CopyOutSlices(int64_t chunk) {
 // The offsets come from other processes' memory.
 bool AllReduce::AllOffsetsValid() {
   for (int m = 0; m < size(); ++m) {
-    const shm::Slot& slot = meeting().slot(m);
+    const shm::Slot::Offsets offsets = meeting().slot(m).offsets;
     const int64_t last = group().node().arena_size(group().ranks()[static_cast<size_t>(m)]) - in_.bytes();
-    if (slot.in_offset < 0 || slot.in_offset > last || slot.out_offset < 0 || slot.out_offset > last) return false;
+    if (offsets.in < 0 || offsets.in > last || offsets.out < 0 || offsets.out > last) return false;
   }
   return true;
 }
@@ -127,8 +126,8 @@ AllReduce::Next AllReduce::Push() {
   for (int m = 0; m < size(); ++m) {
     std::byte* const arena = group().node().arena_data(group().ranks()[static_cast<size_t>(m)]);
     const auto index = static_cast<size_t>(m);
-    channel().sources[index] = arena + meeting().slot(m).in_offset + slice.begin * element_;
-    channel().destinations[index] = arena + meeting().slot(m).out_offset + slice.begin * element_;
+    channel().sources[index] = arena + meeting().slot(m).offsets.in + slice.begin * element_;
+    channel().destinations[index] = arena + meeting().slot(m).offsets.out + slice.begin * element_;
   }
   device::Reduce(reduction_, channel().sources, channel().destinations, slice.count);
   return Next::kRound;

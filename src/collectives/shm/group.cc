@@ -20,6 +20,7 @@ absl::StatusOr<std::shared_ptr<Group>> Group::Create(std::shared_ptr<shm::Node> 
       return absl::DataLossError(absl::StrCat("rank ", group->ranks_[m], " announced an impossible region"));
     }
     group->regions_.push_back(group->node_->control(group->ranks_[m]) + regions[m]);
+    group->heads_.push_back(reinterpret_cast<RegionHead*>(group->regions_.back()));
   }
   group->MakeChannels();
   return group;
@@ -78,7 +79,6 @@ std::string Group::RankName(int member) const {
 }
 
 absl::Status Group::status() const {
-  if (!broken_.load(std::memory_order_acquire)) return absl::OkStatus();
   std::lock_guard lock(mutex_);
   return status_;
 }
@@ -97,9 +97,11 @@ void Group::Break(const absl::Status& status, int culprit) {
 
 std::optional<shm::LastWords::Content> Group::FindLastWords(int* by_member) const {
   for (int m = 0; m < size(); ++m) {
-    if (m == self_ || !head(m).last_words.written()) [[likely]] continue;
-    *by_member = m;
-    return head(m).last_words.Read();
+    if (m == self_) continue;
+    if (auto words = head(m).last_words.Read()) {
+      *by_member = m;
+      return words;
+    }
   }
   return std::nullopt;
 }

@@ -75,7 +75,16 @@ class Group {
 
   // --- Failure: the first cause makes the group unusable, here and on every member ---
 
-  // OK, or why the group is unusable.
+  // Whether a member has broken the group: cheap, for every call.
+  bool usable() const {
+    if (broken_.load(std::memory_order_acquire)) return false;
+    for (const RegionHead* head : heads_) {
+      if (head->last_words.written()) return false;
+    }
+    return true;
+  }
+
+  // OK, or why this rank has broken the group.
   absl::Status status() const;
 
   // `culprit`: the member to blame, or -1. Tells the members, who find it when they look for us.
@@ -92,7 +101,7 @@ class Group {
 
   Group(std::shared_ptr<shm::Node> node, std::vector<int> ranks, int self, const GroupLayout& layout);
   std::byte* region(int member) const { return regions_[static_cast<size_t>(member)]; }
-  RegionHead& head(int member) const { return *reinterpret_cast<RegionHead*>(region(member)); }
+  RegionHead& head(int member) const { return *heads_[static_cast<size_t>(member)]; }
   static std::unique_ptr<Channel> MakeChannel(std::vector<shm::Meeting::Member> places, std::vector<int> members,
                                               int self, int64_t capacity);
   void MakeChannels();
@@ -103,6 +112,7 @@ class Group {
   const int self_;
   const GroupLayout layout_;
   std::vector<std::byte*> regions_;
+  std::vector<RegionHead*> heads_;
   std::unique_ptr<Channel> collective_;
   std::vector<std::unique_ptr<Channel>> outgoing_;
   std::vector<std::unique_ptr<Channel>> incoming_;

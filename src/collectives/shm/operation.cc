@@ -50,16 +50,19 @@ shm::Progress Operation::Poll() {
 
 bool Operation::Begin() {
   call_ = ++channel_.calls;
-  if (group_.node().closed()) [[unlikely]] {
+  if (group_.node().closed() || !group_.usable()) [[unlikely]] return RefuseToBegin();
+  state_ = State::kPosted;
+  Post();
+  return true;
+}
+
+bool Operation::RefuseToBegin() {
+  if (group_.node().closed()) {
     End(absl::FailedPreconditionError("the runtime was shut down"));
-  } else if (absl::Status broken = group_.status(); !broken.ok()) [[unlikely]] {
+  } else if (absl::Status broken = group_.status(); !broken.ok()) {
     End(absl::FailedPreconditionError(absl::StrCat("the communicator is unusable: ", broken.message())));
-  } else if (FindGivenUp()) [[unlikely]] {
-    // A late rank must not write into buffers whose owners have stopped waiting for it.
   } else {
-    state_ = State::kPosted;
-    Post();
-    return true;
+    FindGivenUp();  // a late rank must not write into buffers whose owners have stopped waiting for it
   }
   return false;
 }
@@ -67,7 +70,7 @@ bool Operation::Begin() {
 void Operation::Post() {
   shm::Slot& slot = meeting().mine();
   slot.signature = signature_;
-  slot.in_offset = slot.out_offset = shm::kNowhere;
+  slot.offsets = {shm::kNowhere, shm::kNowhere};
   Publish(round_);
   meeting().Post();
 }

@@ -51,6 +51,7 @@ class Operation : public Pollable {
   enum class State { kBefore, kPosted, kEnded };
 
   bool Begin();
+  bool RefuseToBegin();
   void Post();
   bool Agreed();
   bool Fail(absl::Status status, int culprit);

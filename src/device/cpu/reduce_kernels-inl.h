@@ -25,6 +25,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <typename T>
 struct Lanes {
   using Element = T;
+  // AVX-512 loads and stores the first lanes of a vector without touching what lies beyond.
+  static constexpr bool kMaskedTail = HWY_TARGET <= HWY_AVX3;
   using D = hn::ScalableTag<T>;
   static HWY_INLINE hn::Vec<D> Load(const T* from) { return hn::LoadU(D(), from); }
   static HWY_INLINE void Store(hn::Vec<D> v, T* to) { hn::StoreU(v, D(), to); }
@@ -33,6 +35,7 @@ struct Lanes {
 // bfloat16: the upper half of a float.
 struct BFloat16Lanes {
   using Element = uint16_t;
+  static constexpr bool kMaskedTail = false;
   using D = hn::ScalableTag<float>;
   using DBits = hn::Rebind<uint32_t, D>;
   using DHalf = hn::Rebind<uint16_t, D>;
@@ -57,6 +60,7 @@ struct BFloat16Lanes {
 // IEEE half. Conversion instructions exist from AVX2 (F16C) on; below that, element by element.
 struct Float16Lanes {
   using Element = uint16_t;
+  static constexpr bool kMaskedTail = false;
   using D = hn::ScalableTag<float>;
   using DHalf = hn::Rebind<hwy::float16_t, D>;
   using DHalfBits = hn::Rebind<uint16_t, D>;
@@ -162,8 +166,16 @@ void ReduceLoop(const Operands& o, int64_t count) {
         o, scale_source, scale_result, [&](int s) HWY_ATTR { return L::Load(static_cast<const E*>(o.sources[s]) + i); });
     for (int k = 0; k < o.destination_count; ++k) L::Store(total, static_cast<E*>(o.destinations[k]) + i);
   }
-  if constexpr (hn::MaxLanes(typename L::D()) > 1) {  // the rest, through a vector on the stack
-    if (i >= count) return;
+  if (i >= count) return;
+  if constexpr (L::kMaskedTail) {
+    const auto rest = hn::FirstN(d, static_cast<size_t>(count - i));
+    const auto total = CombineAt<L, Combine, kScaled, kSources>(
+        o, scale_source, scale_result,
+        [&](int s) HWY_ATTR { return hn::MaskedLoad(rest, d, static_cast<const E*>(o.sources[s]) + i); });
+    for (int k = 0; k < o.destination_count; ++k) {
+      hn::BlendedStore(total, rest, d, static_cast<E*>(o.destinations[k]) + i);
+    }
+  } else if constexpr (hn::MaxLanes(typename L::D()) > 1) {  // through a vector on the stack
     HWY_ALIGN E padded[hn::MaxLanes(typename L::D())] = {};
     const auto rest = std::min<size_t>(static_cast<size_t>(count - i), hn::Lanes(d)) * sizeof(E);
     const auto total = CombineAt<L, Combine, kScaled, kSources>(o, scale_source, scale_result, [&](int s) HWY_ATTR {

@@ -4,7 +4,7 @@
 // double-buffered by the parity of the round, so no second barrier is needed: a member can only post round n + 2, and
 // so overwrite its slot of round n, after everybody posted round n + 1, which they do when done reading round n.
 //
-// A slot is one cache line of header, in which up to 16 bytes of data travel along, followed by the payload.
+// A slot is one cache line of header, in which up to 32 bytes of data travel along, followed by the payload.
 #pragma once
 
 #include <atomic>
@@ -33,13 +33,18 @@ struct Signature {
 inline constexpr int64_t kNowhere = -1;
 
 struct alignas(64) Slot {
+  struct Offsets {
+    int64_t in;  // of this rank's input and output in its arena, or kNowhere
+    int64_t out;
+  };
+  static constexpr int64_t kInlineBytes = 32;
+
   std::atomic<uint64_t> round;
   Signature signature;
-  int64_t in_offset;   // of this rank's input and output in its arena, or kNowhere
-  int64_t out_offset;
-  std::byte inline_payload[16];
-
-  static constexpr int64_t kInlineBytes = sizeof(inline_payload);
+  union {  // an operation knows by its size which of the two a round has
+    Offsets offsets;
+    std::byte inline_payload[kInlineBytes];
+  };
 
   // Where a payload of `bytes` goes. REQUIRES: the slot was laid out with room for it.
   std::byte* payload(int64_t bytes) {
@@ -67,7 +72,10 @@ class Meeting {
 
   // This member's slot for the round to come. Write it, then Post.
   Slot& mine() { return SlotOf(self_); }
-  void Post();
+  void Post() {
+    mine().round.store(round_, std::memory_order_seq_cst);  // ordered before the looks at `sleepers` (Doorbell)
+    RingAll();
+  }
 
   // After Post: whether all have posted the round. Once true, slots of the round may be read until the next Post.
   bool Gathered() {
@@ -91,7 +99,13 @@ class Meeting {
   }
 
   uint64_t round() const { return round_; }
-  void RingAll();
+
+  // Wakes the members that sleep. Thread-safe.
+  void RingAll() const {
+    for (int m = 0; m < size(); ++m) {
+      if (m != self_) members_[static_cast<size_t>(m)].doorbell->Ring();
+    }
+  }
 
  private:
   Slot& SlotOf(int member) {

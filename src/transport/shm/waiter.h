@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "transport/shm/control_block.h"
+#include "transport/shm/cpu.h"
 
 namespace gyre::shm {
 
@@ -26,14 +27,6 @@ struct WaitPolicy {
 
 // What one look at the awaited thing found.
 enum class Progress { kNone, kSome, kDone };
-
-inline void CpuRelax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 // Sleeps until the doorbell rings after `rings` was read, or `at_most` has passed, or for no reason.
 void SleepOnDoorbell(Doorbell& doorbell, uint32_t rings, std::chrono::nanoseconds at_most);
