@@ -54,6 +54,8 @@ std::unique_ptr<Runtime> JoinJob(const Rank& rank, RuntimeOptions options) {
   return runtime.ok() ? *std::move(runtime) : nullptr;
 }
 
-std::unique_ptr<Runtime> JoinJob(const Rank& rank) { return JoinJob(rank, JobOptions(rank)); }
+std::unique_ptr<Runtime> JoinJob(const Rank& rank) {
+  return JoinJob(rank, JobOptions(rank));
+}
 
 }  // namespace gyre::support

@@ -40,6 +40,8 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Start(std::vector<Peer> peers,
                                                         Duration timeout, OnGone on_gone) {
   std::unique_ptr<Monitor> monitor(new Monitor(std::move(peers), own, interval, timeout, std::move(on_gone)));
   RETURN_IF_ERROR(monitor->Open(interval));
+  // The first beat is this thread's: peers do not judge who has never beaten, and the monitor's own thread may be late.
+  own.beat.fetch_add(1, std::memory_order_relaxed);
   ASSIGN_OR_RETURN(monitor->thread_, StartThread("the monitor's thread", [m = monitor.get()] { m->Run(); }));
   return monitor;
 }
