@@ -14,8 +14,11 @@ namespace char_lm {
 StopSignal::StopSignal() {
   sigset_t set;
   sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGTERM);
+  // One that is ignored (nohup, a script's background) stays so: once blocked, it would be queued all the same.
+  for (const int number : {SIGINT, SIGTERM}) {
+    struct sigaction action {};
+    if (sigaction(number, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) sigaddset(&set, number);
+  }
   signals_ = signalfd(-1, &set, SFD_CLOEXEC);
   ending_ = eventfd(0, EFD_CLOEXEC);
   if (signals_ < 0 || ending_ < 0) return;  // out of descriptors: the signals keep their default meaning

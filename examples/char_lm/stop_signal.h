@@ -8,7 +8,7 @@ namespace char_lm {
 
 // Make it before any other thread, which then leaves the two signals to it. One a process, as signals are the
 // process's. Until Arm is called a signal ends the process at once with 128 + its number; after, the first one is only
-// noted, and the second ends the process.
+// noted, and the second ends the process. A signal that was ignored when it was made stays so.
 class StopSignal {
  public:
   StopSignal();

@@ -24,8 +24,9 @@ namespace gyre::launch {
 
 namespace {
 
-std::optional<Process> ReadProcess(pid_t pid) {
-  const UniqueFd fd(open(("/proc/" + std::to_string(pid) + "/stat").c_str(), O_RDONLY | O_CLOEXEC));
+// `folder` is one of a process or of a thread: "/proc/1", "/proc/1/task/1".
+std::optional<Process> ReadStat(const std::string& folder, pid_t pid) {
+  const UniqueFd fd(open((folder + "/stat").c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) return std::nullopt;
   char text[1024];
   const ssize_t length = read(fd.get(), text, sizeof text - 1);
@@ -42,30 +43,39 @@ std::optional<Process> ReadProcess(pid_t pid) {
   return process;
 }
 
-std::vector<Process> AllProcesses() {
+// What is in `path`, a folder with one entry named by number for each process or thread.
+std::vector<Process> ReadAll(const std::string& path) {
   std::vector<Process> all;
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc"), closedir);
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir(path.c_str()), closedir);
   if (folder == nullptr) return all;
   while (const dirent* entry = readdir(folder.get())) {
     const pid_t pid = atoi(entry->d_name);
     if (pid <= 0) continue;
-    if (auto process = ReadProcess(pid)) all.push_back(*process);
+    if (auto process = ReadStat(path + "/" + entry->d_name, pid)) all.push_back(*process);
   }
   return all;
+}
+
+std::vector<Process> Threads(pid_t pid) {
+  return ReadAll("/proc/" + std::to_string(pid) + "/task");
+}
+
+bool IsDead(const Process& thread) {
+  return thread.state == 'Z' || thread.state == 'X';
 }
 
 // Through a descriptor, and after a second look: by now the number may belong to someone else.
 void Kill(const Process& process) {
   const UniqueFd fd = OpenPidfd(process.pid);
   if (!fd) return;
-  const auto now = ReadProcess(process.pid);
+  const auto now = ReadStat("/proc/" + std::to_string(process.pid), process.pid);
   if (now && now->start_ticks == process.start_ticks) SignalPidfd(fd.get(), SIGKILL);
 }
 
 }  // namespace
 
 std::vector<Process> Descendants(pid_t root) {
-  std::vector<Process> all = AllProcesses();
+  std::vector<Process> all = ReadAll("/proc");
   std::vector<Process> found;
   std::set<pid_t> family = {root};
   // Pids wrap around, so a child may come before its parent: go over the rest until nothing more is found.
@@ -82,9 +92,18 @@ std::vector<Process> Descendants(pid_t root) {
   return found;
 }
 
-char ProcessState(pid_t pid) {
-  const auto process = ReadProcess(pid);
-  return process ? process->state : '?';
+std::vector<pid_t> LivingThreads(pid_t pid) {
+  std::vector<pid_t> living;
+  for (const Process& thread : Threads(pid)) {
+    if (!IsDead(thread)) living.push_back(thread.pid);
+  }
+  return living;
+}
+
+bool IsStopped(pid_t pid) {
+  std::vector<Process> threads = Threads(pid);
+  std::erase_if(threads, IsDead);
+  return !threads.empty() && std::ranges::all_of(threads, [](const Process& t) { return t.state == 'T'; });
 }
 
 bool KillDescendants(TimePoint deadline) {
@@ -94,9 +113,8 @@ bool KillDescendants(TimePoint deadline) {
     const std::vector<Process> left = Descendants(getpid());
     if (left.empty()) return true;
     if (std::chrono::steady_clock::now() >= deadline) return false;
-    for (const Process& process : left) {
-      if (process.state != 'Z') Kill(process);
-    }
+    // Whatever the state: where the main thread is dead, others may live. What is dead for good takes no harm.
+    for (const Process& process : left) Kill(process);
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
 }

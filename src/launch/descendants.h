@@ -15,15 +15,18 @@ namespace gyre::launch {
 struct Process {
   pid_t pid = 0;
   pid_t parent = 0;
-  char state = '?';                    // as in /proc/PID/stat: R, S, D, T (stopped), Z (dead, not reaped), ...
+  char state = '?';                    // of its main thread, as in /proc/PID/stat; Z: the others may live on
   unsigned long long start_ticks = 0;  // with pid, names a process for good
 };
 
 // Everything that descends from `root`, zombies included, `root` itself not.
 std::vector<Process> Descendants(pid_t root);
 
-// 'T' for a stopped process and so on; '?' if there is none.
-char ProcessState(pid_t pid);
+// The threads of `pid` that live: a process whose main thread has ended (pthread_exit) looks dead but may have some.
+std::vector<pid_t> LivingThreads(pid_t pid);
+
+// Whether `pid` lives and is stopped, with all its threads.
+bool IsStopped(pid_t pid);
 
 // Kills what descends from the calling process, again and again until nothing is left, and reaps its own children.
 // Blocks until `deadline` at most; false if something is left then (a process that hangs in the kernel).

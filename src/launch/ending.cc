@@ -32,6 +32,10 @@ int Ending::OnRankFailed(TimePoint now) {
   return 0;
 }
 
+int Ending::OnOnlyStoppedLeft(TimePoint now) {
+  return phase_ == Phase::kSettling ? Terminate(SIGTERM, now, limits_.grace) : 0;
+}
+
 int Ending::OnSignal(int signal, TimePoint now) {
   if (signal == SIGINT) {
     if (interrupted_ && now - *interrupted_ < kSameInterrupt) return 0;

@@ -25,6 +25,7 @@ class Ending {
   Ending(const Limits& limits, TimePoint start);
 
   int OnRankFailed(TimePoint now);
+  int OnOnlyStoppedLeft(TimePoint now);  // all ranks that live are stopped: after a failure no use in waiting for them
   int OnSignal(int signal, TimePoint now);  // INT, TERM, HUP or QUIT, sent to gyrerun
   int OnOutputLost(TimePoint now);
   int OnGuardLost(TimePoint now);

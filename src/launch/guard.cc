@@ -28,6 +28,7 @@ namespace {
 // Beyond --grace: how long a supervisor that was asked to end may take before it is taken for stuck.
 constexpr Duration kStuck = std::chrono::seconds(20);
 constexpr Duration kLeftBehind = std::chrono::seconds(5);
+constexpr Duration kBetweenKills = std::chrono::milliseconds(100);  // of one that hangs in the kernel
 
 TimePoint Now() {
   return std::chrono::steady_clock::now();
@@ -72,7 +73,10 @@ siginfo_t WaitForSupervisor(const Child& child, int signals, Duration patience) 
       kill(child.pid, signal);
       if (signal != SIGUSR1 && signal != SIGUSR2 && !stuck) stuck = Now() + patience;
     }
-    if (stuck && Now() > *stuck) kill(child.pid, SIGKILL);
+    if (stuck && Now() > *stuck) {
+      kill(child.pid, SIGKILL);
+      stuck = Now() + kBetweenKills;
+    }
     if (waitid(P_PID, static_cast<id_t>(child.pid), &info, WEXITED | WNOHANG) == 0 && info.si_pid != 0) return info;
   }
 }

@@ -11,8 +11,8 @@
 namespace gyre::launch {
 
 // Blocks INT, TERM, HUP, QUIT, USR1, USR2 and CHLD for the process and returns a non-blocking signalfd(2) for them;
-// ignores PIPE, TSTP (a job on hold would be taken for frozen) and TTOU. Signals that gyrerun was started with as
-// ignored stay so (nohup). Call before any thread starts.
+// ignores PIPE, TSTP (a job on hold would be taken for frozen) and TTOU. But for CHLD, signals that gyrerun was started
+// with as ignored stay so (nohup; INT in a script's background). Call before any thread starts.
 absl::StatusOr<UniqueFd> TakeSignals();
 
 // A further descriptor for the signals that are blocked already; each process needs its own after fork(2).

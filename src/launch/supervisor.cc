@@ -72,6 +72,7 @@ class Supervisor {
   void OnRankEnded(uint32_t index);
   void OnSignal(int signal);
   void LookAtChildren();
+  void EndIfOnlyStoppedLeft();
   void OnGuardLost();
   void OnOutputLost();
   void SignalAll(int signal);
@@ -202,9 +203,18 @@ void Supervisor::OnRankEnded(uint32_t index) {
   end.asked_to = ending_.told();
   ends_.push_back(end);
   Verbose(Describe(end, start_));
-  if (!end.failed() || ending_.reason() != EndReason::kNone) return;
-  stopped_ = StoppedRanks();
-  SignalAll(ending_.OnRankFailed(end.when));
+  if (end.failed() && ending_.reason() == EndReason::kNone) {
+    stopped_ = StoppedRanks();
+    SignalAll(ending_.OnRankFailed(end.when));
+  }
+  EndIfOnlyStoppedLeft();
+}
+
+// The time to settle is for ranks that can use it.
+void Supervisor::EndIfOnlyStoppedLeft() {
+  if (ending_.reason() != EndReason::kRankFailed || ending_.told()) return;
+  const auto goes_on = [](const Rank& rank) { return rank.alive && !IsStopped(rank.pid); };
+  if (std::ranges::none_of(ranks_, goes_on)) SignalAll(ending_.OnOnlyStoppedLeft(Now()));
 }
 
 void Supervisor::OnSignal(int signal) {
@@ -233,6 +243,7 @@ void Supervisor::LookAtChildren() {
                          info.si_code == CLD_CONTINUED ? "" : SignalName(info.si_status)));
   }
   ReapOrphans(pids);
+  EndIfOnlyStoppedLeft();
 }
 
 void Supervisor::OnGuardLost() {
@@ -263,8 +274,7 @@ void Supervisor::SignalAll(int signal) {
 std::string Supervisor::StoppedRanks() const {
   std::vector<std::string> stopped;
   for (size_t i = 0; i < ranks_.size(); ++i) {
-    if (ranks_[i].alive && ProcessState(ranks_[i].pid) == 'T')
-      stopped.push_back(absl::StrCat(i, " (pid ", ranks_[i].pid, ")"));
+    if (ranks_[i].alive && IsStopped(ranks_[i].pid)) stopped.push_back(absl::StrCat(i, " (pid ", ranks_[i].pid, ")"));
   }
   return absl::StrJoin(stopped, ", ");
 }

@@ -174,6 +174,18 @@ TEST_F(CharLm, SignalsStopAllRanksBetweenStepsWithACheckpoint) {
   EXPECT_EQ(resumed.Json()["steps_per_s"], 0) << "the checkpoint is not of step " << steps;
 }
 
+TEST_F(CharLm, AnIgnoredSignalStaysIgnored) {
+  Program program({"sh", "-c", "trap '' INT; exec \"$@\"", "sh", CHAR_LM_PATH, "--text", text_, "--batch", "64",
+                   "--steps", "1000000"});
+  ASSERT_TRUE(program.WaitForOutput("step 1/", kLimit)) << program.output();
+  program.Signal(SIGINT);
+  program.Signal(SIGINT);
+  EXPECT_FALSE(program.WaitFor(std::chrono::milliseconds(500))) << program.output();
+  program.Signal(SIGTERM);
+  ASSERT_TRUE(program.WaitFor(kLimit));
+  EXPECT_EQ(program.exit_code(), 128 + SIGTERM) << program.output();
+}
+
 TEST_F(CharLm, ALostRankEndsTheOthersWithItsName) {
   Program job(Command(2, {"--steps", "1000000"}));
   ASSERT_TRUE(job.WaitForOutput("step 1/", kLimit)) << job.output();

@@ -82,6 +82,21 @@ TEST(GyrerunTest, StoppedRanksAreNamedAndEnded) {
   EXPECT_TRUE(Has(outcome.err, "stopped then: rank 0 (pid ")) << outcome.err;
 }
 
+TEST(GyrerunTest, AStoppedRankIsNotWaitedForOnceTheOthersHaveEnded) {
+  const Outcome outcome = RunToEnd(
+      Shell(3, "test $GYRE_RANK = 0 && kill -STOP $$; sleep 0.$((2 * GYRE_RANK + 3)); exit 9", {"--settle", "60"}));
+  EXPECT_EQ(outcome.code, 9);
+  EXPECT_EQ(outcome.err.find("killed"), std::string::npos) << outcome.err;
+  EXPECT_LT(outcome.took, seconds(10));
+}
+
+TEST(GyrerunTest, ARankThatStopsAfterTheOthersHaveEndedIsEnded) {
+  const Outcome outcome =
+      RunToEnd(Shell(2, "test $GYRE_RANK = 1 && exit 9; sleep 0.5; kill -STOP $$; sleep 100", {"--settle", "60"}));
+  EXPECT_EQ(outcome.code, 9);
+  EXPECT_LT(outcome.took, seconds(10));
+}
+
 TEST(GyrerunTest, AStoppedRankThatIgnoresTermIsKilled) {
   const Outcome outcome = RunToEnd(Shell(
       2, "trap '' TERM; test $GYRE_RANK = 0 && kill -STOP $$; sleep 0.5; test $GYRE_RANK = 0 && sleep 100; exit 9",
@@ -186,6 +201,18 @@ TEST_P(GyrerunSignalTest, EndsTheJobCleanly) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Signals, GyrerunSignalTest, testing::Values(SIGINT, SIGTERM, SIGHUP));
+
+TEST_P(GyrerunSignalTest, StaysIgnoredWhereItWas) {
+  Gyrerun gyrerun(Shell(2, "echo ready; sleep 1; echo done"), {.ignored = GetParam()});
+  ASSERT_TRUE(gyrerun.WaitForOutput("ready\nready\n"));
+  gyrerun.Signal(GetParam());
+  const auto children = ChildrenOf(gyrerun.pid());
+  ASSERT_EQ(children.size(), 1u);
+  EXPECT_EQ(kill(children[0], GetParam()), 0);  // the supervisor, too
+  const Outcome outcome = gyrerun.Wait();
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(Has(outcome.out, "done\ndone\n")) << outcome.out;
+}
 
 TEST(GyrerunTest, ASecondInterruptKillsAtOnce) {
   Gyrerun gyrerun(Shell(2, "trap 'echo no' INT; echo ready; while :; do sleep 0.05; done", {"--grace", "60"}));

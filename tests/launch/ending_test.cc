@@ -41,6 +41,15 @@ TEST_F(EndingTest, LaterFailuresDoNotProlongSettling) {
   EXPECT_EQ(ending_.OnTime(At(2'000)), SIGTERM);
 }
 
+TEST_F(EndingTest, StoppedRanksAreNotWaitedFor) {
+  EXPECT_EQ(ending_.OnOnlyStoppedLeft(At(0)), 0);  // nothing has failed: somebody may let them go on
+  ending_.OnRankFailed(At(100));
+  EXPECT_EQ(ending_.OnOnlyStoppedLeft(At(200)), SIGTERM);
+  EXPECT_EQ(ending_.OnOnlyStoppedLeft(At(300)), 0);
+  EXPECT_EQ(ending_.OnTime(At(5'200)), SIGKILL);
+  EXPECT_EQ(ending_.reason(), EndReason::kRankFailed);
+}
+
 TEST_F(EndingTest, TimeoutTerminates) {
   EXPECT_EQ(ending_.OnTime(At(59'999)), 0);
   EXPECT_EQ(ending_.OnTime(At(60'000)), SIGTERM);

@@ -50,10 +50,15 @@ UniqueFd InputOf(const std::string& text) {
   return fd;
 }
 
-bool Carries(pid_t pid, const std::string& mark) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/environ", std::ios::binary);
-  const std::string environment{std::istreambuf_iterator<char>(file), {}};
-  return environment.find(mark) != std::string::npos;
+// Whether it lives, be it only by one thread, and has the mark. A dead main thread has no environment to show.
+bool LivesWith(pid_t pid, const std::string& mark) {
+  for (const pid_t thread : LivingThreads(pid)) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/task/" + std::to_string(thread) + "/environ",
+                       std::ios::binary);
+    const std::string environment{std::istreambuf_iterator<char>(file), {}};
+    if (environment.find(mark) != std::string::npos) return true;
+  }
+  return false;
 }
 
 // Appends what is there; closes at the end of the stream.
@@ -85,7 +90,9 @@ Gyrerun::Gyrerun(std::vector<std::string> arguments, Setup setup)
   for (char** entry = environ; *entry != nullptr; ++entry) environment.push_back(*entry);
   environment.push_back(mark_.data());
   environment.push_back(nullptr);
+  const auto before = setup.ignored != 0 ? signal(setup.ignored, SIG_IGN) : SIG_DFL;
   EXPECT_EQ(posix_spawn(&pid_, GYRERUN_PATH, &actions, nullptr, argv.data(), environment.data()), 0);
+  if (setup.ignored != 0) signal(setup.ignored, before);
   posix_spawn_file_actions_destroy(&actions);
   out_ = std::move(out.read);
   err_ = std::move(err.read);
@@ -139,7 +146,7 @@ std::vector<pid_t> Gyrerun::Alive() const {
   std::vector<pid_t> alive;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     const pid_t pid = std::atoi(entry.path().filename().c_str());
-    if (pid > 0 && ProcessState(pid) != 'Z' && Carries(pid, mark_)) alive.push_back(pid);
+    if (pid > 0 && LivesWith(pid, mark_)) alive.push_back(pid);
   }
   return alive;
 }

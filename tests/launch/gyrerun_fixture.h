@@ -29,6 +29,7 @@ class Gyrerun {
     bool close_output = false;  // nobody reads its standard output
     bool join_output = false;   // standard error is the same pipe as standard output
     bool read_output = true;    // Wait reads the output as it comes
+    int ignored = 0;            // a signal that it is started with as ignored
   };
 
   Gyrerun(std::vector<std::string> arguments, Setup setup);

@@ -87,6 +87,23 @@ TEST(SurvivalTest, AStoppedGyrerunThatIsKilledLeavesNothing) {
   gyrerun.Wait(seconds(1));
 }
 
+TEST(SurvivalTest, NorDoesAProcessWhoseMainThreadHasEnded) {
+  Gyrerun gyrerun({"-np", "2", HEADLESS_PATH});
+  const Outcome outcome = gyrerun.Wait();
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, "ready\nready\n");
+  EXPECT_TRUE(gyrerun.Alive().empty());
+}
+
+TEST(SurvivalTest, NorIfGyrerunIsKilled) {
+  Gyrerun gyrerun({"-np", "2", "sh", "-c", HEADLESS_PATH "; exec sleep 1003"});
+  ASSERT_TRUE(gyrerun.WaitForOutput("ready\nready\n"));
+  EXPECT_GE(gyrerun.Alive().size(), 6u);  // gyrerun's two, the ranks, and what they left behind
+  gyrerun.Signal(SIGKILL);
+  EXPECT_TRUE(gyrerun.AllGone(seconds(10))) << testing::PrintToString(gyrerun.Alive());
+  gyrerun.Wait(seconds(1));
+}
+
 TEST(SurvivalTest, AFloodOfShortLivedChildrenIsEndedToo) {
   Gyrerun gyrerun({"-np", "2", "--grace", "0.2", "sh", "-c",
                    "trap '' TERM; echo ready; while :; do (setsid sh -c 'trap \"\" TERM; sleep 0.02' &); done"});
