@@ -39,7 +39,9 @@ Effort EffortFor(int64_t bytes, int iterations) {
 }
 
 // Small integers, different on every rank, that every dtype holds: rank r's element i.
-int ValueOf(int rank, int64_t index) { return static_cast<int>((index + rank) % 3); }
+int ValueOf(int rank, int64_t index) {
+  return static_cast<int>((index + rank) % 3);
+}
 
 void WriteValue(DType dtype, void* at, int value) {
   const auto store = [at](auto typed) { std::memcpy(at, &typed, sizeof(typed)); };
@@ -152,8 +154,7 @@ class Benchmark {
     }
     if (report == nullptr) return absl::OkStatus();
     for (size_t c = 0; c < contenders.size(); ++c) {
-      const auto ratio = c == 0 ? std::nullopt
-                                : std::optional(rows[1][c].times.median / rows[1][0].times.median);
+      const auto ratio = c == 0 ? std::nullopt : std::optional(rows[1][c].times.median / rows[1][0].times.median);
       report->Row(rows[0][c], rows[1][c], ratio);
     }
     return absl::OkStatus();

@@ -17,9 +17,9 @@ struct AllReduceOptions {
   std::string buffers = "arena";  // or "plain", or "both"
   std::string dtype = "f32";
   std::string op = "sum";
-  int iterations = 0;             // samples a size; 0: chosen by size
+  int iterations = 0;  // samples a size; 0: chosen by size
   bool check = true;
-  std::string json;               // a file
+  std::string json;  // a file
   std::vector<std::string> against;
 };
 

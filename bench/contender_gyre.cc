@@ -48,6 +48,8 @@ class GyreContender final : public Contender {
 
 }  // namespace
 
-std::unique_ptr<Contender> MakeGyre(Runtime& runtime) { return std::make_unique<GyreContender>(runtime); }
+std::unique_ptr<Contender> MakeGyre(Runtime& runtime) {
+  return std::make_unique<GyreContender>(runtime);
+}
 
 }  // namespace gyre::bench

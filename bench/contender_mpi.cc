@@ -57,8 +57,8 @@ class MpiContender final : public Contender {
   void* out() override { return out_.data(); }
 
   absl::Status Run(bool in_place) override {
-    const int error = MPI_Allreduce(in_place ? MPI_IN_PLACE : in_.data(), out_.data(), count_, dtype_, op_,
-                                    MPI_COMM_WORLD);
+    const int error =
+        MPI_Allreduce(in_place ? MPI_IN_PLACE : in_.data(), out_.data(), count_, dtype_, op_, MPI_COMM_WORLD);
     return error == MPI_SUCCESS ? absl::OkStatus() : absl::InternalError("MPI_Allreduce failed");
   }
 

@@ -10,7 +10,8 @@
 // buffer and the operation says "in place". All counts are 64-bit and count elements.
 //
 // Status: every operation returns by its deadline (options.timeout, or the runtime's operation_timeout).
-//   kInvalidArgument     a wrong argument here or on another rank, or ranks whose calls differ: on all ranks, nothing was
+//   kInvalidArgument     a wrong argument here or on another rank, or ranks whose calls differ: on all ranks, nothing
+//   was
 //                        changed, the communicator stays usable
 //   kAborted             a rank was lost, or left, in mid-operation: outputs are undefined; names the rank
 //   kDeadlineExceeded    names the ranks that did not come; the communicator is unusable from then on
@@ -128,9 +129,9 @@ class GYRE_EXPORT Communicator {
 
   // A communicator of some of this one's ranks (a process set). Collective over *this*: every rank calls it with the
   // list of the group it belongs to; the groups of one call must be disjoint. ranks[i] becomes rank i. A rank that
-  // passes an empty list takes part and gets nullptr. The result may be destroyed before or after the runtime. Meant for
-  // process sets that live long: the memory of a communicator (some MiB, of 16 GiB of address space) comes back only
-  // with the runtime. kResourceExhausted, on all ranks, when a rank has none left.
+  // passes an empty list takes part and gets nullptr. The result may be destroyed before or after the runtime. Meant
+  // for process sets that live long: the memory of a communicator (some MiB, of 16 GiB of address space) comes back
+  // only with the runtime. kResourceExhausted, on all ranks, when a rank has none left.
   absl::StatusOr<std::unique_ptr<Communicator>> Split(std::span<const int> ranks, const CallOptions& options = {});
 
  private:

@@ -46,17 +46,50 @@ struct BFloat16 {
 // DTypeOf<T>: the DType of a C++ element type.
 template <typename T>
 struct DTypeTraits;
-template <> struct DTypeTraits<uint8_t> { static constexpr DType value = DType::kU8; };
-template <> struct DTypeTraits<int8_t> { static constexpr DType value = DType::kI8; };
-template <> struct DTypeTraits<int16_t> { static constexpr DType value = DType::kI16; };
-template <> struct DTypeTraits<uint16_t> { static constexpr DType value = DType::kU16; };
-template <> struct DTypeTraits<int32_t> { static constexpr DType value = DType::kI32; };
-template <> struct DTypeTraits<int64_t> { static constexpr DType value = DType::kI64; };
-template <> struct DTypeTraits<Float16> { static constexpr DType value = DType::kF16; };
-template <> struct DTypeTraits<BFloat16> { static constexpr DType value = DType::kBF16; };
-template <> struct DTypeTraits<float> { static constexpr DType value = DType::kF32; };
-template <> struct DTypeTraits<double> { static constexpr DType value = DType::kF64; };
-template <> struct DTypeTraits<bool> { static constexpr DType value = DType::kBool; };
+template <>
+struct DTypeTraits<uint8_t> {
+  static constexpr DType value = DType::kU8;
+};
+template <>
+struct DTypeTraits<int8_t> {
+  static constexpr DType value = DType::kI8;
+};
+template <>
+struct DTypeTraits<int16_t> {
+  static constexpr DType value = DType::kI16;
+};
+template <>
+struct DTypeTraits<uint16_t> {
+  static constexpr DType value = DType::kU16;
+};
+template <>
+struct DTypeTraits<int32_t> {
+  static constexpr DType value = DType::kI32;
+};
+template <>
+struct DTypeTraits<int64_t> {
+  static constexpr DType value = DType::kI64;
+};
+template <>
+struct DTypeTraits<Float16> {
+  static constexpr DType value = DType::kF16;
+};
+template <>
+struct DTypeTraits<BFloat16> {
+  static constexpr DType value = DType::kBF16;
+};
+template <>
+struct DTypeTraits<float> {
+  static constexpr DType value = DType::kF32;
+};
+template <>
+struct DTypeTraits<double> {
+  static constexpr DType value = DType::kF64;
+};
+template <>
+struct DTypeTraits<bool> {
+  static constexpr DType value = DType::kBool;
+};
 
 template <typename T>
 inline constexpr DType DTypeOf = DTypeTraits<T>::value;

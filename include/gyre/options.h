@@ -13,30 +13,30 @@ enum class LogLevel : uint8_t { kDebug, kInfo, kWarning, kError, kOff };
 
 struct RuntimeOptions {
   // --- Identity: normally found from the launcher (gyrerun, mpirun, torchrun, horovodrun, Slurm) ---
-  std::optional<int> rank{};               // GYRE_RANK
-  std::optional<int> size{};               // GYRE_SIZE
-  std::optional<std::string> store{};      // GYRE_STORE: "host:port" of the rendezvous store; rank 0 serves it there
-                                         // unless a launcher does
-  std::optional<std::string> job_id{};     // GYRE_JOB_ID: what tells this job from another on the same store
-  std::optional<std::string> secret{};     // the job's secret itself (16 bytes at least); code only, never a variable
+  std::optional<int> rank{};                 // GYRE_RANK
+  std::optional<int> size{};                 // GYRE_SIZE
+  std::optional<std::string> store{};        // GYRE_STORE: "host:port" of the rendezvous store; rank 0 serves it there
+                                             // unless a launcher does
+  std::optional<std::string> job_id{};       // GYRE_JOB_ID: what tells this job from another on the same store
+  std::optional<std::string> secret{};       // the job's secret itself (16 bytes at least); code only, never a variable
   std::optional<std::string> secret_file{};  // GYRE_SECRET_FILE: a file of mode 0600 that holds the secret
-  std::optional<std::string> host_id{};    // GYRE_HOST_ID: ranks with equal ids share memory; default: boot id and
-                                         // network namespace
+  std::optional<std::string> host_id{};      // GYRE_HOST_ID: ranks with equal ids share memory; default: boot id and
+                                             // network namespace
 
   // --- Time ---
   std::optional<std::chrono::milliseconds> start_timeout{};       // GYRE_START_TIMEOUT (seconds), 60 s: all ranks there
   std::optional<std::chrono::milliseconds> operation_timeout{};   // GYRE_TIMEOUT (seconds), 300 s: one operation
   std::optional<std::chrono::milliseconds> heartbeat_interval{};  // GYRE_HEARTBEAT_INTERVAL_MS, 100 ms
   std::optional<std::chrono::milliseconds> heartbeat_timeout{};   // GYRE_HEARTBEAT_TIMEOUT_MS, 1000 ms: a silent rank
-                                                                // is lost; 0 never gives a frozen rank up
+                                                                  // is lost; 0 never gives a frozen rank up
 
   // --- Memory and waiting ---
   std::optional<int64_t> arena_bytes{};  // GYRE_ARENA_BYTES: most that Runtime::Allocate may hand out; address space
-                                       // until it is used; default: this machine's memory
+                                         // until it is used; default: this machine's memory
   std::optional<bool> spin{};            // GYRE_SPIN (0 or 1): whether a waiting rank may spin; default: where the
-                                       // host's ranks do not outnumber the union of their CPUs
+                                         // host's ranks do not outnumber the union of their CPUs
 
-  std::optional<LogLevel> log_level{};   // GYRE_LOG_LEVEL: debug, info, warning (default), error, off
+  std::optional<LogLevel> log_level{};  // GYRE_LOG_LEVEL: debug, info, warning (default), error, off
 };
 
 }  // namespace gyre

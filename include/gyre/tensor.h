@@ -24,8 +24,8 @@ struct TensorView {
 
   // From anything contiguous and sized: std::vector<float>&, std::span<int64_t>, std::array<...>&, float[n].
   template <std::ranges::contiguous_range Range>
-    requires(!std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<Range>>>)
-  TensorView(Range&& range)  // NOLINT(google-explicit-constructor): a view is what it views
+  requires(!std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<Range>>>)
+      TensorView(Range&& range)  // NOLINT(google-explicit-constructor): a view is what it views
       : data(std::ranges::data(range)),
         count(static_cast<int64_t>(std::ranges::size(range))),
         dtype(DTypeOf<std::ranges::range_value_t<Range>>) {}
@@ -65,7 +65,7 @@ enum class ReduceOp : uint8_t { kSum, kAverage, kMin, kMax, kProduct };
 
 inline constexpr int kReduceOpCount = 5;
 
-GYRE_EXPORT std::string_view ReduceOpName(ReduceOp op);                        // "sum", "average", ...
-GYRE_EXPORT std::optional<ReduceOp> ParseReduceOp(std::string_view name);      // also "avg", "prod"
+GYRE_EXPORT std::string_view ReduceOpName(ReduceOp op);                    // "sum", "average", ...
+GYRE_EXPORT std::optional<ReduceOp> ParseReduceOp(std::string_view name);  // also "avg", "prod"
 
 }  // namespace gyre

@@ -11,10 +11,10 @@ constexpr std::string_view kNames[kDTypeCount] = {"u8",  "i8",   "i16", "u16", "
                                                   "f16", "bf16", "f32", "f64", "bool"};
 
 constexpr std::pair<std::string_view, DType> kAliases[] = {
-    {"uint8", DType::kU8},     {"int8", DType::kI8},        {"int16", DType::kI16},    {"uint16", DType::kU16},
-    {"int32", DType::kI32},    {"int", DType::kI32},        {"int64", DType::kI64},    {"float16", DType::kF16},
-    {"half", DType::kF16},     {"bfloat16", DType::kBF16},  {"float32", DType::kF32},  {"float", DType::kF32},
-    {"float64", DType::kF64},  {"double", DType::kF64}};
+    {"uint8", DType::kU8},    {"int8", DType::kI8},       {"int16", DType::kI16},   {"uint16", DType::kU16},
+    {"int32", DType::kI32},   {"int", DType::kI32},       {"int64", DType::kI64},   {"float16", DType::kF16},
+    {"half", DType::kF16},    {"bfloat16", DType::kBF16}, {"float32", DType::kF32}, {"float", DType::kF32},
+    {"float64", DType::kF64}, {"double", DType::kF64}};
 
 // Shifts `value` right by `shift` bits (1 to 31), rounding to nearest even.
 constexpr uint32_t ShiftRightRounded(uint32_t value, int shift) {
@@ -74,9 +74,13 @@ std::optional<DType> ParseDType(std::string_view name) {
 }
 
 Float16::Float16(float value) : bits(FloatToHalf(value)) {}
-Float16::operator float() const { return HalfToFloat(bits); }
+Float16::operator float() const {
+  return HalfToFloat(bits);
+}
 
 BFloat16::BFloat16(float value) : bits(FloatToBFloat(value)) {}
-BFloat16::operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+BFloat16::operator float() const {
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
 
 }  // namespace gyre

@@ -1,14 +1,14 @@
-#include "gyre/tensor.h"
-
 #include <utility>
+
+#include "gyre/tensor.h"
 
 namespace gyre {
 
 namespace {
 
 constexpr std::pair<std::string_view, ReduceOp> kSpellings[] = {
-    {"sum", ReduceOp::kSum}, {"average", ReduceOp::kAverage}, {"min", ReduceOp::kMin},   {"max", ReduceOp::kMax},
-    {"product", ReduceOp::kProduct},  // up to here by value; then the aliases
+    {"sum", ReduceOp::kSum},     {"average", ReduceOp::kAverage}, {"min", ReduceOp::kMin},
+    {"max", ReduceOp::kMax},     {"product", ReduceOp::kProduct},  // up to here by value; then the aliases
     {"avg", ReduceOp::kAverage}, {"prod", ReduceOp::kProduct}};
 
 }  // namespace

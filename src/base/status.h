@@ -12,7 +12,9 @@
 namespace gyre {
 
 // Debian's Abseil has a string_view of its own.
-inline absl::string_view ToAbsl(std::string_view text) { return {text.data(), text.size()}; }
+inline absl::string_view ToAbsl(std::string_view text) {
+  return {text.data(), text.size()};
+}
 
 // The same code with "`context`: " before the message. OK stays OK.
 absl::Status Annotate(const absl::Status& status, std::string_view context);

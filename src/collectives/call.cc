@@ -54,8 +54,7 @@ absl::Status CheckReduction(const Call& call) {
 }
 
 // Counts by rank: `size` of them, none negative, together `total`.
-absl::Status CheckCounts(const char* name, std::span<const int64_t> counts, int size, const char* what,
-                         int64_t total) {
+absl::Status CheckCounts(const char* name, std::span<const int64_t> counts, int size, const char* what, int64_t total) {
   if (static_cast<int>(counts.size()) != size) {
     return Wrong(name, " has ", counts.size(), " entries; one for each of ", size, " ranks expected");
   }

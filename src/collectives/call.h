@@ -34,8 +34,8 @@ struct Call {
   ReduceOp op = ReduceOp::kSum;
   double prescale = 1.0;
   double postscale = 1.0;
-  int root = 0;      // of broadcast and reduce
-  int peer = -1;     // of messages: the other rank
+  int root = 0;       // of broadcast and reduce
+  int peer = -1;      // of messages: the other rank
   bool send = false;  // of messages: in goes out, else out comes in
   // Elements by rank: of reduce-scatter's and allgather's segments, of what alltoall sends and receives. The uniform
   // forms fill them in too.

@@ -1,7 +1,6 @@
-#include "gyre/arena.h"
-
 #include <utility>
 
+#include "gyre/arena.h"
 #include "transport/shm/arena.h"
 
 namespace gyre {

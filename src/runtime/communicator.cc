@@ -79,12 +79,24 @@ std::vector<int64_t> Even(int64_t total, int size) {
 Communicator::Communicator(std::shared_ptr<internal::CommunicatorState> state) : state_(std::move(state)) {}
 Communicator::~Communicator() = default;
 
-int Communicator::rank() const { return state_->group()->rank(); }
-int Communicator::size() const { return state_->group()->size(); }
-int Communicator::local_rank() const { return rank(); }  // one host: see CheckOneHost
-int Communicator::local_size() const { return size(); }
-int Communicator::node_rank() const { return 0; }
-int Communicator::node_count() const { return 1; }
+int Communicator::rank() const {
+  return state_->group()->rank();
+}
+int Communicator::size() const {
+  return state_->group()->size();
+}
+int Communicator::local_rank() const {
+  return rank();
+}  // one host: see CheckOneHost
+int Communicator::local_size() const {
+  return size();
+}
+int Communicator::node_rank() const {
+  return 0;
+}
+int Communicator::node_count() const {
+  return 1;
+}
 
 absl::Status Communicator::Run(Call&& call) {
   internal::Group& group = *state_->group();

@@ -15,7 +15,9 @@ namespace gyre::internal {
 
 namespace {
 
-int64_t MachineMemory() { return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE); }
+int64_t MachineMemory() {
+  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+}
 
 // All ranks' places, this one's mesh listening at `address`.
 absl::StatusOr<std::vector<RankPlace>> ExchangePlaces(Membership& membership, const Config& config,
@@ -50,8 +52,7 @@ absl::StatusOr<std::shared_ptr<Group>> MakeWorld(const std::shared_ptr<shm::Node
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<RuntimeState>> RuntimeState::Join(const Config& config,
-                                                                 const Environment& environment) {
+absl::StatusOr<std::shared_ptr<RuntimeState>> RuntimeState::Join(const Config& config, const Environment& environment) {
   std::shared_ptr<RuntimeState> state(new RuntimeState(config));
   RETURN_IF_ERROR(state->ConnectHost(environment));
   ASSIGN_OR_RETURN(state->world_, MakeWorld(state->node_, state->membership_->size()));
@@ -69,8 +70,8 @@ absl::Status RuntimeState::ConnectHost(const Environment& environment) {
   std::vector<shm::Link> links;
   bool crowded = false;
   if (size > 1) {
-    const HandshakeIdentity self{.job_id = membership_->job_id(), .epoch = membership_->epoch(), .rank = rank,
-                                 .role = Role::kRank};
+    const HandshakeIdentity self{
+        .job_id = membership_->job_id(), .epoch = membership_->epoch(), .rank = rank, .role = Role::kRank};
     std::string directory;  // ranks told to share a host may be in different network namespaces: meet by files
     if (config_.host_id) {
       ASSIGN_OR_RETURN(directory, UserDirectory(environment));
@@ -81,9 +82,8 @@ absl::Status RuntimeState::ConnectHost(const Environment& environment) {
     crowded = IsCrowded(places);
     ASSIGN_OR_RETURN(links, mesh->Connect(PeerAddresses(places, rank), own, deadline));
   }
-  const shm::NodeOptions options{.rank = rank,
-                                 .heartbeat_interval = config_.heartbeat_interval,
-                                 .heartbeat_timeout = config_.heartbeat_timeout};
+  const shm::NodeOptions options{
+      .rank = rank, .heartbeat_interval = config_.heartbeat_interval, .heartbeat_timeout = config_.heartbeat_timeout};
   ASSIGN_OR_RETURN(node_, shm::Node::Create(options, std::move(own), std::move(links), logger_));
   const bool spin = config_.spin.value_or(!crowded);
   progress_ = std::make_shared<Progress>(node_, spin ? shm::WaitPolicy::Spinning() : shm::WaitPolicy::Crowded());
@@ -92,7 +92,9 @@ absl::Status RuntimeState::ConnectHost(const Environment& environment) {
   return absl::OkStatus();
 }
 
-RuntimeState::~RuntimeState() { Shutdown(); }
+RuntimeState::~RuntimeState() {
+  Shutdown();
+}
 
 void RuntimeState::Shutdown() {
   if (node_ == nullptr || progress_ == nullptr) return;  // Join failed half-way

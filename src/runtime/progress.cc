@@ -9,10 +9,11 @@
 
 namespace gyre::internal {
 
-Progress::Progress(std::shared_ptr<shm::Node> node, shm::WaitPolicy policy)
-    : node_(std::move(node)), policy_(policy) {}
+Progress::Progress(std::shared_ptr<shm::Node> node, shm::WaitPolicy policy) : node_(std::move(node)), policy_(policy) {}
 
-Progress::~Progress() { Stop(); }
+Progress::~Progress() {
+  Stop();
+}
 
 absl::Status Progress::Run(const std::shared_ptr<void>& owner, Lane& lane, Pollable& operation) {
   if (!lane.TryTakeIdle()) {
@@ -102,7 +103,9 @@ void Progress::ForgetIdleLanes() {
   active_count_.store(active_.size());
 }
 
-bool Progress::MayRest() const { return stopped_.load() || active_count_.load() == 0 || helpers_.load() != 0; }
+bool Progress::MayRest() const {
+  return stopped_.load() || active_count_.load() == 0 || helpers_.load() != 0;
+}
 
 void Progress::Background() {
   const auto poll = [this] { return MayRest() ? shm::Progress::kDone : DriveAll(nullptr); };

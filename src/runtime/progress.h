@@ -46,7 +46,7 @@ class Progress {
 
   const std::shared_ptr<shm::Node> node_;
   const shm::WaitPolicy policy_;
-  std::atomic<int> helpers_{0};       // threads in Wait
+  std::atomic<int> helpers_{0};  // threads in Wait
   std::atomic<size_t> active_count_{0};
   std::atomic<bool> stopped_{false};
 

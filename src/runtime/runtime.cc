@@ -20,9 +20,13 @@ Runtime::Runtime(std::shared_ptr<internal::RuntimeState> state)
     : state_(std::move(state)),
       world_(new Communicator(std::make_shared<internal::CommunicatorState>(state_, state_->world()))) {}
 
-Runtime::~Runtime() { Shutdown(); }
+Runtime::~Runtime() {
+  Shutdown();
+}
 
-Communicator& Runtime::world() { return *world_; }
+Communicator& Runtime::world() {
+  return *world_;
+}
 
 absl::StatusOr<Buffer> Runtime::Allocate(int64_t bytes) {
   const auto& arena = state_->node()->arena();
@@ -30,6 +34,8 @@ absl::StatusOr<Buffer> Runtime::Allocate(int64_t bytes) {
   return Buffer(arena, data, bytes);
 }
 
-void Runtime::Shutdown() { state_->Shutdown(); }
+void Runtime::Shutdown() {
+  state_->Shutdown();
+}
 
 }  // namespace gyre

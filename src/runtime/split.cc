@@ -63,8 +63,8 @@ absl::Status Check(const std::vector<Proposal>& proposals) {
     for (int64_t member : ranks) {
       const auto& theirs = proposals[static_cast<size_t>(member)].ranks;
       if (theirs == ranks) continue;
-      return absl::InvalidArgumentError(absl::StrCat(who, " differs from rank ", member, "'s [",
-                                                     absl::StrJoin(theirs, ", "), "]"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(who, " differs from rank ", member, "'s [", absl::StrJoin(theirs, ", "), "]"));
     }
   }
   return absl::OkStatus();

@@ -93,8 +93,8 @@ absl::Status CheckOneHost(const std::vector<RankPlace>& places) {
   for (size_t rank = 0; rank < places.size(); ++rank) {
     hosts[places[rank].host_id].push_back(static_cast<int>(rank));
     if (places[rank].version != places[0].version) {
-      return absl::FailedPreconditionError(absl::StrCat("rank ", rank, " runs Gyre ", places[rank].version, ", rank 0 ",
-                                                        places[0].version));
+      return absl::FailedPreconditionError(
+          absl::StrCat("rank ", rank, " runs Gyre ", places[rank].version, ", rank 0 ", places[0].version));
     }
   }
   if (hosts.size() == 1) return absl::OkStatus();
@@ -103,10 +103,9 @@ absl::Status CheckOneHost(const std::vector<RankPlace>& places) {
     lines.push_back(absl::StrCat("rank ", absl::StrJoin(ranks, ", "), " on ",
                                  places[static_cast<size_t>(ranks[0])].host_name, " (", id, ")"));
   }
-  return absl::UnimplementedError(
-      absl::StrCat("this version of Gyre runs on one host; these ranks are on ", hosts.size(), ": ",
-                   absl::StrJoin(lines, "; "),
-                   ". Ranks in different network namespaces count as different hosts (GYRE_HOST_ID overrides)"));
+  return absl::UnimplementedError(absl::StrCat(
+      "this version of Gyre runs on one host; these ranks are on ", hosts.size(), ": ", absl::StrJoin(lines, "; "),
+      ". Ranks in different network namespaces count as different hosts (GYRE_HOST_ID overrides)"));
 }
 
 }  // namespace gyre::internal

@@ -10,11 +10,11 @@ namespace gyre::internal {
 
 // One rank's place.
 struct RankPlace {
-  std::string version;      // of Gyre's library: all must be equal
-  std::string host_id;      // equal on ranks that can share memory
-  std::string host_name;    // for messages
-  std::string address;      // where the rank's mesh listens
-  std::vector<int> cpus;    // that the rank may run on
+  std::string version;    // of Gyre's library: all must be equal
+  std::string host_id;    // equal on ranks that can share memory
+  std::string host_name;  // for messages
+  std::string address;    // where the rank's mesh listens
+  std::vector<int> cpus;  // that the rank may run on
 };
 
 std::string Encode(const RankPlace& place);

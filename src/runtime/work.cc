@@ -5,7 +5,9 @@
 
 namespace gyre {
 
-bool Work::Done() const { return operation_ == nullptr || operation_->done(); }
+bool Work::Done() const {
+  return operation_ == nullptr || operation_->done();
+}
 
 absl::Status Work::Wait() {
   if (operation_ == nullptr) return absl::OkStatus();

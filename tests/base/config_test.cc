@@ -73,9 +73,11 @@ TEST(Config, OptionsInCodeWin) {
 
 TEST(Config, RefusesNonsenseByName) {
   const std::pair<const char*, const char*> kWrong[] = {
-      {"GYRE_SIZE", "x"},     {"GYRE_RANK", "-1"},        {"GYRE_TIMEOUT", "0"},    {"GYRE_TIMEOUT", "nan"},
-      {"GYRE_SPIN", "maybe"}, {"GYRE_ARENA_BYTES", "0"},  {"GYRE_LOG_LEVEL", "loud"}, {"GYRE_TIMEOUT", "1e300"},
-      {"GYRE_SECRET_FD", "one"}, {"GYRE_HEARTBEAT_INTERVAL_MS", "1.5"}};
+      {"GYRE_SIZE", "x"},         {"GYRE_RANK", "-1"},
+      {"GYRE_TIMEOUT", "0"},      {"GYRE_TIMEOUT", "nan"},
+      {"GYRE_SPIN", "maybe"},     {"GYRE_ARENA_BYTES", "0"},
+      {"GYRE_LOG_LEVEL", "loud"}, {"GYRE_TIMEOUT", "1e300"},
+      {"GYRE_SECRET_FD", "one"},  {"GYRE_HEARTBEAT_INTERVAL_MS", "1.5"}};
   for (const auto& [name, value] : kWrong) {
     EXPECT_THAT(Load({{name, value}}), MatchesStatus(StatusCode::kInvalidArgument, std::string(name) + "=" + value));
   }
@@ -93,7 +95,9 @@ TEST(Config, RefusesContradictions) {
   EXPECT_THAT(Load({}, options), MatchesStatus(StatusCode::kInvalidArgument, "16 bytes"));
 }
 
-TEST(Environment, EmptyCountsAsUnset) { EXPECT_FALSE(FixedEnvironment({{"A", ""}})("A").has_value()); }
+TEST(Environment, EmptyCountsAsUnset) {
+  EXPECT_FALSE(FixedEnvironment({{"A", ""}})("A").has_value());
+}
 
 }  // namespace
 }  // namespace gyre

@@ -66,7 +66,7 @@ TEST(Float16, RoundsToNearestEvenAndSaturatesToInfinity) {
   EXPECT_EQ(Float16(1.0f + 0x1p-11f + 0x1p-20f).bits, 0x3c01);  // above half-way
   EXPECT_EQ(Float16(65519.0f).bits, 0x7bff);
   EXPECT_EQ(Float16(65520.0f).bits, 0x7c00);
-  EXPECT_EQ(Float16(0x1p-25f).bits, 0x0000);             // half of the smallest subnormal: to even
+  EXPECT_EQ(Float16(0x1p-25f).bits, 0x0000);  // half of the smallest subnormal: to even
   EXPECT_EQ(Float16(std::nextafter(0x1p-25f, 1.0f)).bits, 0x0001);
   EXPECT_EQ(Float16(-1e-30f).bits, 0x8000);
 }

@@ -127,7 +127,8 @@ TEST_P(Conformance, AllReduceEveryTypeAndReduction) {
     for (DType dtype : kAllTypes) {
       for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct}) {
         if (dtype == DType::kBool && op == ReduceOp::kAverage) continue;
-        const bool narrow = dtype != DType::kBool && dtype != DType::kF16 && dtype != DType::kBF16 && DTypeSize(dtype) <= 2;
+        const bool narrow =
+            dtype != DType::kBool && dtype != DType::kF16 && dtype != DType::kBF16 && DTypeSize(dtype) <= 2;
         if (op == ReduceOp::kProduct && narrow) continue;  // would wrap, which the device's own test covers
         for (int64_t count : {1, 37, 20000, 20001}) {
           const Place place = count == 20000 ? Place::kPlain : Place::kArena;  // 20001: pushed, both from the arena
@@ -283,7 +284,8 @@ TEST_P(Conformance, AllToAllTransposes) {
       FillExact(in.view(), 8, me);
       ASSERT_THAT(world.AllToAll(in.view(), out.view()), IsOk());
       for (int r = 0; r < n; ++r) {
-        for (int64_t i = 0; i < each; ++i) ASSERT_EQ(out.at(r * each + i), ExactValue(DType::kI64, 8, r, me * each + i));
+        for (int64_t i = 0; i < each; ++i)
+          ASSERT_EQ(out.at(r * each + i), ExactValue(DType::kI64, 8, r, me * each + i));
       }
       ASSERT_THAT(world.AllToAll(in.view(), in.view()), IsOk());  // in place
       for (int64_t i = 0; i < each * n; ++i) ASSERT_EQ(in.at(i), out.at(i));
@@ -442,9 +444,9 @@ TEST_P(Conformance, RandomCallsStayInStep) {
       const bool asynchronous = draw(2) == 0;
       const bool broadcast = draw(3) == 0;
       const absl::Status status =
-          broadcast ? (asynchronous ? world.BroadcastAsync(tensor.view(), root).Wait()
-                                    : world.Broadcast(tensor.view(), root))
-                    : (asynchronous ? world.AllReduceAsync(tensor.view()).Wait() : world.AllReduce(tensor.view()));
+          broadcast
+              ? (asynchronous ? world.BroadcastAsync(tensor.view(), root).Wait() : world.Broadcast(tensor.view(), root))
+              : (asynchronous ? world.AllReduceAsync(tensor.view()).Wait() : world.AllReduce(tensor.view()));
       ASSERT_THAT(status, IsOk());
       for (int64_t e = 0; e < count; e += 1 + count / 20) {
         ASSERT_EQ(tensor.at(e), broadcast ? ExactValue(DType::kF32, i, root, e)

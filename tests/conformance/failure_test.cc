@@ -62,8 +62,8 @@ TEST_P(Failure, DifferentCallsAreAnErrorOnEveryRankThatNamesBothSides) {
       ASSERT_EQ(one[0], 3);
     };
     const bool odd = rank == 1;
-    expect(odd ? world.Broadcast(floats, 2) : world.AllReduce(floats), "rank 0 called allreduce(f32, 1000 elements, sum)",
-           "rank 1 called broadcast(f32, 1000 elements, root 2)");
+    expect(odd ? world.Broadcast(floats, 2) : world.AllReduce(floats),
+           "rank 0 called allreduce(f32, 1000 elements, sum)", "rank 1 called broadcast(f32, 1000 elements, root 2)");
     expect(odd ? world.AllReduce(doubles) : world.AllReduce(floats), "rank 0 called allreduce(f32, 1000 elements",
            "rank 1 called allreduce(f64, 1000 elements");
     expect(world.AllReduce(odd ? more : floats), "1000 elements", "rank 1 called allreduce(f32, 1001 elements, sum)");
@@ -84,7 +84,8 @@ TEST_P(Failure, DifferentCallsAreAnErrorOnEveryRankThatNamesBothSides) {
     if (rank == 0) {
       EXPECT_THAT(world.Send(floats, 1), MatchesStatus(StatusCode::kInvalidArgument, "1001 elements"));
     } else if (rank == 1) {
-      EXPECT_THAT(world.Receive(more, 0), MatchesStatus(StatusCode::kInvalidArgument, "rank 0 called send/receive(f32, 1000"));
+      EXPECT_THAT(world.Receive(more, 0),
+                  MatchesStatus(StatusCode::kInvalidArgument, "rank 0 called send/receive(f32, 1000"));
     }
   });
 }
@@ -352,9 +353,8 @@ TEST_P(Failure, ShutdownEndsPendingCallsHereAndAtThePeers) {
     Work work = world.BarrierAsync();
     Work unattended = world.BroadcastAsync(other, 0);
     std::thread waiter([&] { EXPECT_THAT(work.Wait(), MatchesStatus(StatusCode::kFailedPrecondition, "shut down")); });
-    std::thread caller([&] {
-      EXPECT_THAT(world.Receive(data, 1), MatchesStatus(StatusCode::kFailedPrecondition, "shut down"));
-    });
+    std::thread caller(
+        [&] { EXPECT_THAT(world.Receive(data, 1), MatchesStatus(StatusCode::kFailedPrecondition, "shut down")); });
     std::this_thread::sleep_for(milliseconds(100));
     std::thread first([&] { runtime->Shutdown(); });
     std::thread second([&] { runtime->Shutdown(); });

@@ -13,19 +13,26 @@ namespace {
 
 // A value of rank `r` at index `i`: small enough that no dtype's sum or product of a few ranks overflows in float,
 // different for every rank.
-double Value(int r, int64_t i) { return static_cast<double>((i * 7 + r * 13) % 11) - (r % 2 == 0 ? 0 : 3); }
+double Value(int r, int64_t i) {
+  return static_cast<double>((i * 7 + r * 13) % 11) - (r % 2 == 0 ? 0 : 3);
+}
 
 template <typename T>
 T Cast(double value) {
-  if constexpr (std::is_same_v<T, bool>) return std::fmod(std::abs(value), 2) == 1;
-  else if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>) return T(static_cast<float>(value));
-  else return static_cast<T>(static_cast<int64_t>(value));
+  if constexpr (std::is_same_v<T, bool>)
+    return std::fmod(std::abs(value), 2) == 1;
+  else if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>)
+    return T(static_cast<float>(value));
+  else
+    return static_cast<T>(static_cast<int64_t>(value));
 }
 
 template <typename T>
 double Wide(T value) {
-  if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>) return static_cast<float>(value);
-  else return static_cast<double>(value);
+  if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>)
+    return static_cast<float>(value);
+  else
+    return static_cast<double>(value);
 }
 
 // The definition, one element at a time, in the accumulator's own precision.
@@ -66,15 +73,18 @@ T Expected(ReduceOp op, const std::vector<T>& values, int divisor) {
       }
     }
     if (op == ReduceOp::kAverage) total *= static_cast<Accumulator>(1.0 / divisor);
-    if constexpr (std::is_same_v<T, double> || std::is_same_v<T, float>) return total;
-    else return T(total);
+    if constexpr (std::is_same_v<T, double> || std::is_same_v<T, float>)
+      return total;
+    else
+      return T(total);
   }
 }
 
 template <typename T>
 class ReduceTest : public testing::Test {};
 
-using Types = testing::Types<uint8_t, int8_t, int16_t, uint16_t, int32_t, int64_t, Float16, BFloat16, float, double, bool>;
+using Types =
+    testing::Types<uint8_t, int8_t, int16_t, uint16_t, int32_t, int64_t, Float16, BFloat16, float, double, bool>;
 TYPED_TEST_SUITE(ReduceTest, Types);
 
 // Every op, source count, odd length and misalignment against the definition; out of place and into all sources.
@@ -109,10 +119,12 @@ TYPED_TEST(ReduceTest, MatchesTheDefinition) {
             const T expected = Expected<T>(op, values, sources);
             T got;
             std::memcpy(&got, separate.data() + offset + i * sizeof(T), sizeof(T));
-            ASSERT_EQ(Wide(got), Wide(expected)) << ReduceOpName(op) << " of " << sources << " at " << i << "/" << count;
+            ASSERT_EQ(Wide(got), Wide(expected))
+                << ReduceOpName(op) << " of " << sources << " at " << i << "/" << count;
           }
           for (int r = 0; r < sources; ++r) {
-            ASSERT_EQ(std::memcmp(memory[r].data() + offset, separate.data() + offset, bytes), 0) << "destination " << r;
+            ASSERT_EQ(std::memcmp(memory[r].data() + offset, separate.data() + offset, bytes), 0)
+                << "destination " << r;
             ASSERT_EQ(memory[r][offset + bytes], '\x5a') << "wrote past the end";
           }
         }
@@ -188,10 +200,14 @@ TEST(ReduceHalf, ConvertsLikeThePublicTypes) {
     const float third = static_cast<float>(1.0 / 3);
     const Float16 h(static_cast<float>(half[i]) * third);
     const BFloat16 b(static_cast<float>(brain[i]) * third);
-    if (!std::isnan(static_cast<float>(half[i]))) ASSERT_EQ(half_out[i].bits, h.bits) << i;
-    else ASSERT_TRUE(std::isnan(static_cast<float>(half_out[i]))) << i;
-    if (!std::isnan(static_cast<float>(brain[i]))) ASSERT_EQ(brain_out[i].bits, b.bits) << i;
-    else ASSERT_TRUE(std::isnan(static_cast<float>(brain_out[i]))) << i;
+    if (!std::isnan(static_cast<float>(half[i])))
+      ASSERT_EQ(half_out[i].bits, h.bits) << i;
+    else
+      ASSERT_TRUE(std::isnan(static_cast<float>(half_out[i]))) << i;
+    if (!std::isnan(static_cast<float>(brain[i])))
+      ASSERT_EQ(brain_out[i].bits, b.bits) << i;
+    else
+      ASSERT_TRUE(std::isnan(static_cast<float>(brain_out[i]))) << i;
   }
 }
 

@@ -110,20 +110,11 @@ TEST(Framing, SurvivesGarbage) {
   for (int round = 0; round < 20'000; ++round) {
     std::string stream = EncodeFrame({static_cast<uint16_t>(round), 0, 5, 6}, RandomBytes(random, random() % 50));
     switch (random() % 5) {
-      case 0:
-        stream = RandomBytes(random, random() % 200);
-        break;
-      case 1:
-        stream.resize(random() % stream.size());
-        break;
-      case 2:
-        stream.insert(random() % stream.size(), RandomBytes(random, 1 + random() % 4));
-        break;
-      case 3:
-        stream[random() % stream.size()] = static_cast<char>(random());
-        break;
-      default:
-        break;
+      case 0: stream = RandomBytes(random, random() % 200); break;
+      case 1: stream.resize(random() % stream.size()); break;
+      case 2: stream.insert(random() % stream.size(), RandomBytes(random, 1 + random() % 4)); break;
+      case 3: stream[random() % stream.size()] = static_cast<char>(random()); break;
+      default: break;
     }
     stream += RandomBytes(random, random() % 100);
     FrameDecoder decoder(kCap);

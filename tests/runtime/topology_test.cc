@@ -10,7 +10,9 @@ using absl::StatusCode;
 using support::IsOk;
 using support::MatchesStatus;
 
-RankPlace Place(const std::string& host, std::vector<int> cpus) { return {"1.0", host, host, "@x", std::move(cpus)}; }
+RankPlace Place(const std::string& host, std::vector<int> cpus) {
+  return {"1.0", host, host, "@x", std::move(cpus)};
+}
 
 TEST(Topology, EncodesAndDecodes) {
   RankPlace place = ThisPlace("");
@@ -46,7 +48,8 @@ TEST(Topology, SeveralHostsAreNamed) {
   EXPECT_THAT(two, MatchesStatus(StatusCode::kUnimplemented, "rank 1 on b"));
   auto other = Place("a", {});
   other.version = "2.0";
-  EXPECT_THAT(CheckOneHost({Place("a", {}), other}), MatchesStatus(StatusCode::kFailedPrecondition, "rank 1 runs Gyre 2.0"));
+  EXPECT_THAT(CheckOneHost({Place("a", {}), other}),
+              MatchesStatus(StatusCode::kFailedPrecondition, "rank 1 runs Gyre 2.0"));
 }
 
 }  // namespace

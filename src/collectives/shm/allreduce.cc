@@ -33,7 +33,9 @@ AllReduce::AllReduce(Group& group, const Call& call, const shm::Signature& signa
       chunks_(in_.count <= chunk_elements_ ? 1 : CeilDivide(in_.count, chunk_elements_)),
       way_(in_.bytes() <= kDirectBytes ? Way::kDirect : Way::kUndecided) {}
 
-int64_t AllReduce::ChunkCount(int64_t chunk) const { return PieceOf(in_.count, chunk_elements_, chunk).count; }
+int64_t AllReduce::ChunkCount(int64_t chunk) const {
+  return PieceOf(in_.count, chunk_elements_, chunk).count;
+}
 
 void AllReduce::Publish(int64_t round) {
   if (way_ == Way::kPush) return;
@@ -90,8 +92,7 @@ AllReduce::Next AllReduce::Pipelined(int64_t chunk) {
   const int64_t count = ChunkCount(chunk);
   const Range slice = SliceOf(count, size(), rank(), kGrain);
   for (int m = 0; m < size(); ++m) {
-    channel().sources[static_cast<size_t>(m)] =
-        meeting().slot(m).payload(count * element_) + slice.begin * element_;
+    channel().sources[static_cast<size_t>(m)] = meeting().slot(m).payload(count * element_) + slice.begin * element_;
   }
   void* const to = channel().result(rank(), meeting().round());
   device::Reduce(reduction_, channel().sources, {&to, 1}, slice.count);

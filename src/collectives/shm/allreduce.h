@@ -38,9 +38,9 @@ class AllReduce final : public Operation {
   const ConstTensorView in_;
   const TensorView out_;
   const device::Reduction reduction_;
-  const int64_t element_;         // bytes
+  const int64_t element_;  // bytes
   const int64_t chunk_elements_;
-  const int64_t chunks_;          // at least 1
+  const int64_t chunks_;  // at least 1
   Way way_;
   int64_t first_round_ = 0;  // the round of chunk 0
 };

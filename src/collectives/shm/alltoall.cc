@@ -49,9 +49,9 @@ AllToAll::Next AllToAll::ConsumeCounts() {
     for (int to = 0; to < size(); ++to) {
       const int64_t sent = count(from, to), expected = count(to, size() + from);
       if (sent != expected) {
-        return Refuse(absl::InvalidArgumentError(
-            absl::StrCat("alltoall: ", group().RankName(from), " sends ", sent, " elements to ", group().RankName(to),
-                         ", which expects ", expected)));
+        return Refuse(absl::InvalidArgumentError(absl::StrCat("alltoall: ", group().RankName(from), " sends ", sent,
+                                                              " elements to ", group().RankName(to), ", which expects ",
+                                                              expected)));
       }
       longest = std::max(longest, sent);
     }

@@ -7,8 +7,8 @@
 
 namespace gyre::internal {
 
-Broadcast::Broadcast(Group& group, Channel& channel, const shm::Signature& signature,
-                     std::chrono::milliseconds timeout, int root, ConstTensorView from, TensorView to)
+Broadcast::Broadcast(Group& group, Channel& channel, const shm::Signature& signature, std::chrono::milliseconds timeout,
+                     int root, ConstTensorView from, TensorView to)
     : Operation(group, channel, signature, timeout),
       root_(root),
       from_(static_cast<const char*>(from.data)),

@@ -65,12 +65,12 @@ void Group::MakeMessageChannels(int peer) {
   shm::Doorbell* mine = &node_->block(node_->rank()).doorbell;
   shm::Doorbell* theirs = &node_->block(ranks_[static_cast<size_t>(peer)]).doorbell;
   const auto index = static_cast<size_t>(peer);
-  outgoing_[index] = MakeChannel({{region(self_) + layout_.outgoing(peer), wide, mine},
-                                  {region(peer) + layout_.incoming(self_), narrow, theirs}},
-                                 {self_, peer}, 0, layout_.message_capacity);
-  incoming_[index] = MakeChannel({{region(peer) + layout_.outgoing(self_), wide, theirs},
-                                  {region(self_) + layout_.incoming(peer), narrow, mine}},
-                                 {peer, self_}, 1, layout_.message_capacity);
+  outgoing_[index] = MakeChannel(
+      {{region(self_) + layout_.outgoing(peer), wide, mine}, {region(peer) + layout_.incoming(self_), narrow, theirs}},
+      {self_, peer}, 0, layout_.message_capacity);
+  incoming_[index] = MakeChannel(
+      {{region(peer) + layout_.outgoing(self_), wide, theirs}, {region(self_) + layout_.incoming(peer), narrow, mine}},
+      {peer, self_}, 1, layout_.message_capacity);
 }
 
 std::string Group::RankName(int member) const {

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,12 +24,12 @@ namespace gyre::internal {
 // independent of each other.
 struct Channel {
   shm::Meeting meeting;
-  std::vector<int> members;                // by member of the meeting: its number in the group
-  int64_t capacity;                        // most bytes of a payload
-  std::vector<std::byte*> results;         // collective channel: by member, its two result areas of `capacity` bytes
-  std::vector<const void*> sources;        // scratch of the operation in course, one a member
-  std::vector<void*> destinations;         // likewise
-  int64_t calls = 0;                       // operations begun, for messages
+  std::vector<int> members;          // by member of the meeting: its number in the group
+  int64_t capacity;                  // most bytes of a payload
+  std::vector<std::byte*> results;   // collective channel: by member, its two result areas of `capacity` bytes
+  std::vector<const void*> sources;  // scratch of the operation in course, one a member
+  std::vector<void*> destinations;   // likewise
+  int64_t calls = 0;                 // operations begun, for messages
   Lane lane;
 
   // Area `parity` of a member.
@@ -49,7 +49,9 @@ struct GroupLayout {
 
   int64_t slots() const { return 4096; }  // after the region's head
   int64_t results() const { return slots() + 2 * shm::Meeting::SlotBytes(capacity); }
-  int64_t outgoing(int to) const { return results() + 2 * capacity + 2 * to * shm::Meeting::SlotBytes(message_capacity); }
+  int64_t outgoing(int to) const {
+    return results() + 2 * capacity + 2 * to * shm::Meeting::SlotBytes(message_capacity);
+  }
   int64_t incoming(int from) const { return outgoing(size) + 2 * from * shm::Meeting::SlotBytes(kWordsCapacity); }
   int64_t bytes() const { return incoming(size); }
 };

@@ -48,7 +48,8 @@ shm::Progress Operation::Poll() {
 
 bool Operation::Begin() {
   call_ = ++channel_.calls;
-  if (group_.node().closed() || !group_.usable()) [[unlikely]] return RefuseToBegin();
+  if (group_.node().closed() || !group_.usable()) [[unlikely]]
+    return RefuseToBegin();
   state_ = State::kPosted;
   Post();
   return true;
@@ -77,7 +78,8 @@ void Operation::Post() {
 bool Operation::Agreed() {
   int other = 0;
   while (other < size() && meeting().slot(other).signature == signature_) ++other;
-  if (other == size()) [[likely]] return true;
+  if (other == size()) [[likely]]
+    return true;
   // The first two that differ, so that every rank names the same ones.
   const shm::Signature first = meeting().slot(0).signature;
   other = 1;
@@ -100,7 +102,9 @@ std::string Operation::CallOf(int channel_member) {
   return absl::StrCat("made a call that was refused (", absl::string_view(text, static_cast<size_t>(length)), ")");
 }
 
-std::string Operation::Context() const { return absl::StrCat(Describe(signature_), ", call ", call_); }
+std::string Operation::Context() const {
+  return absl::StrCat(Describe(signature_), ", call ", call_);
+}
 
 bool Operation::Check(TimePoint now) {
   if (state_ == State::kEnded) return true;

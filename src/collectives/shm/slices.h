@@ -26,6 +26,8 @@ constexpr Range PieceOf(int64_t count, int64_t length, int64_t index) {
   return {begin, std::min(length, count - begin)};
 }
 
-constexpr int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
+constexpr int64_t CeilDivide(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
 
 }  // namespace gyre::internal

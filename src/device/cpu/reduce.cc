@@ -3,24 +3,23 @@
 #include <algorithm>
 #include <cstring>
 
+// The order matters: foreach_target.h includes this file again for every target, each time with the kernels after it.
+// clang-format off
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "device/cpu/reduce.cc"
 #define HWY_DISABLED_TARGETS HWY_SSSE3  // code size: SSE4 is near enough
 #include "hwy/foreach_target.h"
-
 #include "device/cpu/reduce_kernels-inl.h"
+// clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace gyre::device::HWY_NAMESPACE {
 
 void ReduceHere(const Reduction& reduction, std::span<const void* const> sources, std::span<void* const> destinations,
                 int64_t count) {
-  const Operands operands{sources.data(),
-                          static_cast<int>(sources.size()),
-                          destinations.data(),
-                          static_cast<int>(destinations.size()),
-                          reduction.scale_source,
-                          reduction.scale_result};
+  const Operands operands{sources.data(),         static_cast<int>(sources.size()),
+                          destinations.data(),    static_cast<int>(destinations.size()),
+                          reduction.scale_source, reduction.scale_result};
   ReduceTyped(reduction.dtype, reduction.op, operands, count);
 }
 

@@ -95,22 +95,38 @@ struct Float16Lanes {
 };
 
 struct CombineSum {
-  template <class V> static HWY_INLINE V Apply(V a, V b) { return hn::Add(a, b); }
+  template <class V>
+  static HWY_INLINE V Apply(V a, V b) {
+    return hn::Add(a, b);
+  }
 };
 struct CombineMin {
-  template <class V> static HWY_INLINE V Apply(V a, V b) { return hn::Min(a, b); }
+  template <class V>
+  static HWY_INLINE V Apply(V a, V b) {
+    return hn::Min(a, b);
+  }
 };
 struct CombineMax {
-  template <class V> static HWY_INLINE V Apply(V a, V b) { return hn::Max(a, b); }
+  template <class V>
+  static HWY_INLINE V Apply(V a, V b) {
+    return hn::Max(a, b);
+  }
 };
 struct CombineAnd {
-  template <class V> static HWY_INLINE V Apply(V a, V b) { return hn::And(a, b); }
+  template <class V>
+  static HWY_INLINE V Apply(V a, V b) {
+    return hn::And(a, b);
+  }
 };
 struct CombineOr {
-  template <class V> static HWY_INLINE V Apply(V a, V b) { return hn::Or(a, b); }
+  template <class V>
+  static HWY_INLINE V Apply(V a, V b) {
+    return hn::Or(a, b);
+  }
 };
 struct CombineProduct {
-  template <class V> static HWY_INLINE V Apply(V a, V b) {
+  template <class V>
+  static HWY_INLINE V Apply(V a, V b) {
     using D = hn::DFromV<V>;
     using T = hn::TFromD<D>;
     if constexpr (std::is_floating_point_v<T> || sizeof(T) == 2 || sizeof(T) == 4) {
@@ -165,16 +181,17 @@ void ReduceLoop(const Operands& o, int64_t count) {
 
   int64_t i = 0;
   for (; i + lanes <= count; i += lanes) {
-    const auto total = CombineAt<L, Combine, kScaled, kSources>(
-        o, scale_source, scale_result, [&](int s) HWY_ATTR { return L::Load(static_cast<const E*>(o.sources[s]) + i); });
+    const auto total = CombineAt<L, Combine, kScaled, kSources>(o, scale_source, scale_result, [&](int s) HWY_ATTR {
+      return L::Load(static_cast<const E*>(o.sources[s]) + i);
+    });
     for (int k = 0; k < o.destination_count; ++k) L::Store(total, static_cast<E*>(o.destinations[k]) + i);
   }
   if (i >= count) return;
   if constexpr (L::kMaskedTail) {
     const auto rest = hn::FirstN(d, static_cast<size_t>(count - i));
-    const auto total = CombineAt<L, Combine, kScaled, kSources>(
-        o, scale_source, scale_result,
-        [&](int s) HWY_ATTR { return hn::MaskedLoad(rest, d, static_cast<const E*>(o.sources[s]) + i); });
+    const auto total = CombineAt<L, Combine, kScaled, kSources>(o, scale_source, scale_result, [&](int s) HWY_ATTR {
+      return hn::MaskedLoad(rest, d, static_cast<const E*>(o.sources[s]) + i);
+    });
     for (int k = 0; k < o.destination_count; ++k) {
       hn::BlendedStore(total, rest, d, static_cast<E*>(o.destinations[k]) + i);
     }

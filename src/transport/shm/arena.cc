@@ -28,7 +28,9 @@ absl::StatusOr<std::shared_ptr<Arena>> Arena::Create(int64_t bytes) {
   return std::shared_ptr<Arena>(new Arena(std::move(segment)));
 }
 
-Arena::Arena(shm::Segment segment) : segment_(std::move(segment)) { free_[0] = segment_.size(); }
+Arena::Arena(shm::Segment segment) : segment_(std::move(segment)) {
+  free_[0] = segment_.size();
+}
 
 absl::StatusOr<std::byte*> Arena::Allocate(int64_t bytes) {
   if (bytes < 0) return absl::InvalidArgumentError(absl::StrCat("cannot allocate ", bytes, " bytes"));

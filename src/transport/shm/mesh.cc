@@ -41,7 +41,9 @@ absl::Status ReceiveMemory(Link& link, TimePoint deadline) {
   return absl::OkStatus();
 }
 
-std::string PeerName(int rank) { return absl::StrCat("rank ", rank); }
+std::string PeerName(int rank) {
+  return absl::StrCat("rank ", rank);
+}
 
 }  // namespace
 
@@ -70,7 +72,8 @@ absl::StatusOr<std::unique_ptr<Mesh>> Mesh::Listen(HandshakeIdentity self, std::
   unsigned char random[12];
   if (RAND_bytes(random, sizeof(random)) != 1) return absl::InternalError("no random numbers to be had");
   const std::string name = absl::BytesToHexString({reinterpret_cast<const char*>(random), sizeof(random)});
-  const std::string address = directory.empty() ? absl::StrCat("@gyre-", name) : absl::StrCat(directory, "/mesh-", name);
+  const std::string address =
+      directory.empty() ? absl::StrCat("@gyre-", name) : absl::StrCat(directory, "/mesh-", name);
   ASSIGN_OR_RETURN(UniqueFd listener, ListenUnix(address, 128));
   ASSIGN_OR_RETURN(auto acceptor, Acceptor::Create(std::move(listener), self, secret));
   return std::unique_ptr<Mesh>(new Mesh(std::move(self), std::move(secret), address, std::move(acceptor)));
@@ -86,10 +89,9 @@ absl::StatusOr<std::vector<Link>> Mesh::Connect(const std::vector<Address>& peer
       continue;
     }
     const std::string name = PeerName(peer.rank);
-    ASSIGN_OR_RETURN(Connected connected,
-                     ConnectAuthenticated(
-                         name, [&](TimePoint limit) { return ConnectUnix(peer.address, limit); }, self_, secret_,
-                         deadline));
+    ASSIGN_OR_RETURN(Connected connected, ConnectAuthenticated(
+                                              name, [&](TimePoint limit) { return ConnectUnix(peer.address, limit); },
+                                              self_, secret_, deadline));
     if (connected.peer.rank != peer.rank) {
       return absl::DataLossError(absl::StrCat("at the address of ", name, " answered ", Describe(connected.peer)));
     }
@@ -103,8 +105,8 @@ absl::StatusOr<std::vector<Link>> Mesh::Connect(const std::vector<Address>& peer
   while (!awaited.empty()) {
     absl::StatusOr<AcceptedPeer> accepted = acceptor_->Next(deadline);
     if (!accepted.ok()) {
-      return Annotate(accepted.status(), absl::StrCat("waiting for rank ", absl::StrJoin(awaited, ", "),
-                                                      " to connect on this host"));
+      return Annotate(accepted.status(),
+                      absl::StrCat("waiting for rank ", absl::StrJoin(awaited, ", "), " to connect on this host"));
     }
     const auto expected = std::ranges::find(awaited, accepted->peer.rank);
     if (expected == awaited.end() || accepted->peer.role != Role::kRank) continue;  // no business here: hung up

@@ -25,14 +25,16 @@ absl::StatusOr<std::shared_ptr<Node>> Node::Create(const NodeOptions& options, O
   for (const Link& link : node->links_) {
     peers.push_back({link.socket.get(), reinterpret_cast<const ControlBlock*>(link.control.data())});
   }
-  ASSIGN_OR_RETURN(node->monitor_,
-                   Monitor::Start(std::move(peers), node->block(options.rank), options.heartbeat_interval,
-                                  options.heartbeat_timeout,
-                                  [n = node.get()](int link, PeerFate fate) { n->OnGone(link, fate); }));
+  ASSIGN_OR_RETURN(
+      node->monitor_,
+      Monitor::Start(std::move(peers), node->block(options.rank), options.heartbeat_interval, options.heartbeat_timeout,
+                     [n = node.get()](int link, PeerFate fate) { n->OnGone(link, fate); }));
   return node;
 }
 
-Node::~Node() { Close(); }
+Node::~Node() {
+  Close();
+}
 
 absl::StatusOr<int64_t> Node::ReserveRegion(int64_t bytes) {
   constexpr int64_t kPage = 4096;

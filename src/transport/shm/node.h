@@ -91,7 +91,7 @@ class Node {
   std::map<int, Member> members_;
 
   mutable std::mutex mutex_;
-  std::vector<Loss> lost_;  // in the order of discovery; guarded by mutex_
+  std::vector<Loss> lost_;                    // in the order of discovery; guarded by mutex_
   int64_t next_region_ = kControlBlockBytes;  // guarded by mutex_
   std::atomic<int> loss_count_{0};
   std::atomic<bool> closed_{false};

@@ -37,7 +37,7 @@ absl::StatusOr<Segment> Segment::Create(const char* label, int64_t bytes) {
     return ErrnoStatus(absl::StrCat("cannot size shared memory to ", bytes, " bytes"));
   }
   if (fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) return ErrnoStatus("cannot seal shared memory");
-  ASSIGN_OR_RETURN(std::byte* data, MapWhole(fd.get(), bytes));
+  ASSIGN_OR_RETURN(std::byte * data, MapWhole(fd.get(), bytes));
   return Segment(std::move(fd), data, bytes);
 }
 
@@ -52,7 +52,7 @@ absl::StatusOr<Segment> Segment::Map(UniqueFd fd, int64_t min_bytes) {
     return absl::DataLossError(
         absl::StrCat("a peer's shared memory has ", status.st_size, " bytes; at least ", min_bytes, " expected"));
   }
-  ASSIGN_OR_RETURN(std::byte* data, MapWhole(fd.get(), status.st_size));
+  ASSIGN_OR_RETURN(std::byte * data, MapWhole(fd.get(), status.st_size));
   return Segment(std::move(fd), data, status.st_size);
 }
 

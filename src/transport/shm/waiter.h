@@ -22,7 +22,9 @@ struct WaitPolicy {
   static WaitPolicy Spinning() { return {}; }
   static WaitPolicy Crowded() { return {.spin = std::chrono::nanoseconds(0), .yield = std::chrono::microseconds(200)}; }
   // For background threads, which must not take cycles from computation.
-  static WaitPolicy Background() { return {.spin = std::chrono::nanoseconds(0), .yield = std::chrono::microseconds(20)}; }
+  static WaitPolicy Background() {
+    return {.spin = std::chrono::nanoseconds(0), .yield = std::chrono::microseconds(20)};
+  }
 };
 
 // What one look at the awaited thing found.

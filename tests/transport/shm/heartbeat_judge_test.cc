@@ -36,7 +36,9 @@ TEST_F(Judged, ABeatingPeerIsNotFrozen) {
   for (uint64_t beat = 1; beat < 100; ++beat) EXPECT_FALSE(Frozen(milliseconds(100), milliseconds(900), beat));
 }
 
-TEST_F(Judged, WhoNeverBeatIsNotJudged) { EXPECT_FALSE(Frozen(milliseconds(100), seconds(60), 0)); }
+TEST_F(Judged, WhoNeverBeatIsNotJudged) {
+  EXPECT_FALSE(Frozen(milliseconds(100), seconds(60), 0));
+}
 
 TEST_F(Judged, OnesOwnFreezeIsNotHeldAgainstOthers) {
   EXPECT_FALSE(Frozen(milliseconds(100), milliseconds(300), 5));

@@ -21,9 +21,7 @@ class Place {
   explicit Place(int size) : size_(size), segment_(*Segment::Create("test", size * 2 * slot_bytes() + 64 * size)) {}
   static int64_t slot_bytes() { return Meeting::SlotBytes(kCapacity); }
 
-  Doorbell& bell(int m) {
-    return *reinterpret_cast<Doorbell*>(segment_.data() + size_ * 2 * slot_bytes() + 64 * m);
-  }
+  Doorbell& bell(int m) { return *reinterpret_cast<Doorbell*>(segment_.data() + size_ * 2 * slot_bytes() + 64 * m); }
   Meeting Join(int self) {
     std::vector<Meeting::Member> members;
     for (int m = 0; m < size_; ++m) members.push_back({segment_.data() + m * 2 * slot_bytes(), slot_bytes(), &bell(m)});

@@ -22,7 +22,9 @@ using absl::StatusCode;
 using support::IsOk;
 using support::MatchesStatus;
 
-TimePoint Within(std::chrono::milliseconds time) { return std::chrono::steady_clock::now() + time; }
+TimePoint Within(std::chrono::milliseconds time) {
+  return std::chrono::steady_clock::now() + time;
+}
 
 HandshakeIdentity Identity(const std::string& job, int rank) {
   return {.job_id = job, .epoch = 0, .rank = rank, .role = Role::kRank};
@@ -66,7 +68,8 @@ TEST_F(MeshTest, EveryPairSharesItsMemoryDespiteStrangers) {
     auto own = OwnMemory::Create(rank, 1 << 20);
     ASSERT_THAT(own, IsOk());
     own->arena->segment().data()[0] = static_cast<std::byte>(100 + rank);
-    auto links = meshes_[static_cast<size_t>(rank.rank)]->Connect(PeersOf(rank), *own, Within(std::chrono::seconds(20)));
+    auto links =
+        meshes_[static_cast<size_t>(rank.rank)]->Connect(PeersOf(rank), *own, Within(std::chrono::seconds(20)));
     ASSERT_THAT(links, IsOk());
     ASSERT_EQ(links->size(), 3u);
     for (const Link& link : *links) {

@@ -41,7 +41,8 @@ TEST(Await, CheckEndsTheWait) {
   auto bell = std::make_unique<Doorbell>();
   for (const WaitPolicy& policy : {WaitPolicy::Spinning(), WaitPolicy::Crowded(), WaitPolicy::Background()}) {
     const auto deadline = std::chrono::steady_clock::now() + milliseconds(20);
-    Await(*bell, policy, [] { return Progress::kNone; }, [&](TimePoint now) { return now >= deadline; });
+    Await(
+        *bell, policy, [] { return Progress::kNone; }, [&](TimePoint now) { return now >= deadline; });
     EXPECT_GE(std::chrono::steady_clock::now(), deadline);
     EXPECT_EQ(bell->sleepers.load(), 0u);
   }
