@@ -91,6 +91,10 @@ absl::Status WriteNewFile(const std::string& path, std::span<const std::byte> by
   return status;
 }
 
+std::string TemporaryOf(const std::string& path) {
+  return absl::StrCat(path, ".tmp");
+}
+
 // Makes the renaming itself last.
 absl::Status SyncDirectory(const std::string& path) {
   const std::string directory = std::filesystem::absolute(path).parent_path().string();
@@ -110,7 +114,7 @@ absl::Status WriteCheckpoint(const std::string& path, const Checkpoint& checkpoi
   writer.Value(checkpoint.step);
   writer.Array(checkpoint.weights);
   writer.Array(checkpoint.optimizer);
-  const std::string temporary = absl::StrCat(path, ".tmp");
+  const std::string temporary = TemporaryOf(path);
   absl::Status status = WriteNewFile(temporary, std::move(writer).Finish());
   if (status.ok() && std::rename(temporary.c_str(), path.c_str()) != 0) status = FileError("replace", path);
   if (!status.ok()) {
@@ -118,6 +122,16 @@ absl::Status WriteCheckpoint(const std::string& path, const Checkpoint& checkpoi
     return status;
   }
   return SyncDirectory(path);
+}
+
+absl::Status CheckWritable(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    return absl::FailedPreconditionError(absl::StrCat("cannot replace ", path, ": it is a folder"));
+  }
+  const std::string temporary = TemporaryOf(path);
+  RETURN_IF_ERROR(WriteNewFile(temporary, {}));
+  return unlink(temporary.c_str()) == 0 ? absl::OkStatus() : FileError("remove", temporary);
 }
 
 absl::StatusOr<Checkpoint> ReadCheckpoint(const std::string& path) {

@@ -34,6 +34,9 @@ struct Checkpoint {
 // Replaces the file in one go: a crash leaves the old one or the new one.
 absl::Status WriteCheckpoint(const std::string& path, const Checkpoint& checkpoint);
 
+// Whether WriteCheckpoint could write there now. Leaves nothing behind.
+absl::Status CheckWritable(const std::string& path);
+
 // kNotFound or another code if it cannot be read, kDataLoss if it is damaged.
 absl::StatusOr<Checkpoint> ReadCheckpoint(const std::string& path);
 

@@ -40,16 +40,16 @@ void PrintEnd(const Options& options, const Outcome& outcome) {
   std::printf(
       "held-out text: %.4f bits per character; %.1f steps/s, %.0f%% of the time in communication; replicas %s\n",
       outcome.heldout_bits_per_char, outcome.times.steps_per_second(), 100 * outcome.times.communication_fraction(),
-      outcome.replicas_identical ? "identical" : "DIFFER");
+      outcome.odd_rank < 0 ? "identical" : "DIFFER");
 }
 
 void PrintJson(const Options& options, const Outcome& outcome, int ranks) {
   const double speed = outcome.times.steps_per_second();
   const nlohmann::ordered_json json = {{"ranks", ranks},
-                                       {"steps", options.steps},
+                                       {"steps", outcome.step},
                                        {"heldout_bits_per_char", outcome.heldout_bits_per_char},
                                        {"params_hash", absl::StrFormat("%016x", outcome.weights_hash)},
-                                       {"replicas_identical", outcome.replicas_identical},
+                                       {"replicas_identical", outcome.odd_rank < 0},
                                        {"chars_per_s", speed * static_cast<double>(options.batch)},
                                        {"steps_per_s", speed},
                                        {"comm_fraction", outcome.times.communication_fraction()}};
@@ -67,6 +67,9 @@ absl::StatusOr<Outcome> TrainAndReport(gyre::Runtime& runtime, const Options& op
   if (leader && !options.quiet) PrintEnd(options, outcome);
   if (leader && options.json && outcome.stopped_by == 0) PrintJson(options, outcome, ranks);
   std::fflush(stdout);
+  if (outcome.odd_rank >= 0) {
+    return absl::DataLossError(absl::StrCat("rank ", outcome.odd_rank, " ended with another model than rank 0"));
+  }
   return outcome;
 }
 

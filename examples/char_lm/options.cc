@@ -46,7 +46,8 @@ void AddOptions(CLI::App& app, Options& options, std::string& preset) {
       ->needs(checkpoint);
   app.add_flag("--resume", options.resume, "Go on from --checkpoint, to the bit as if never stopped")
       ->needs(checkpoint);
-  app.add_option("--loss-file", options.loss_file, "Write a line \"step,loss\" a step (with --resume: append)");
+  app.add_option("--loss-file", options.loss_file,
+                 "Write a line \"step,loss\" a step (with --resume: from the checkpoint on)");
   app.add_flag("--json", options.json, "End with one line of JSON");
   app.add_flag("--quiet", options.quiet, "No progress");
 }

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <numbers>
 #include <optional>
 #include <span>
@@ -15,13 +14,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "checkpoint.h"
 #include "exact_sum.h"
 #include "gyre/arena.h"
 #include "gyre/communicator.h"
 #include "gyre/optimizer.h"
 #include "gyre/status_macros.h"
+#include "loss_file.h"
 #include "model.h"
 #include "xxhash.h"
 
@@ -36,9 +35,6 @@ enum Extra : size_t { kLoss, kInterrupts, kTerminations, kExtras };
 
 constexpr double kRateStep = 400;  // Adam's rate falls as 1 / sqrt(1 + step / this), whatever --steps is
 constexpr int64_t kEvaluationSlice = 4096;
-// A batch is dealt out to the ranks in slices of so many samples. Each slice's gradient is computed alike wherever it
-// is computed, and the sum over slices is exact.
-constexpr int64_t kSlice = 128;
 
 double Seconds(Clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
@@ -74,13 +70,11 @@ class Trainer {
     ASSIGN_OR_RETURN(const int signal_number, Loop());
     progress_.EndLine();
     RETURN_IF_ERROR(SaveCheckpoint());
-    if (loss_file_.is_open() && !loss_file_) return LossFileError();
-    Outcome outcome{.stopped_by = signal_number, .times = times_};
+    Outcome outcome{.stopped_by = signal_number, .step = step_, .times = times_};
     if (signal_number != 0) return outcome;
     ASSIGN_OR_RETURN(outcome.heldout_bits_per_char, Evaluate());
     outcome.weights_hash = XXH3_64bits(weights_.data(), weights_.size() * sizeof(float));
-    ASSIGN_OR_RETURN(const int odd_rank, FindOddRank(outcome.weights_hash));
-    outcome.replicas_identical = odd_rank < 0;
+    ASSIGN_OR_RETURN(outcome.odd_rank, FindOddRank(outcome.weights_hash));
     return outcome;
   }
 
@@ -121,10 +115,9 @@ class Trainer {
       if (leader()) model_.Initialise(options_.seed, weights_);
       RETURN_IF_ERROR(world_.Broadcast(weights_, 0));
     }
-    if (leader() && !options_.loss_file.empty()) {
-      loss_file_.open(options_.loss_file, options_.resume ? std::ios::app : std::ios::trunc);
-      if (!loss_file_) return LossFileError();
-    }
+    // Now rather than when all is trained.
+    if (leader() && !options_.checkpoint.empty()) RETURN_IF_ERROR(CheckWritable(options_.checkpoint));
+    if (leader() && !options_.loss_file.empty()) RETURN_IF_ERROR(loss_file_.Open(options_.loss_file, step_));
     return absl::OkStatus();
   }
 
@@ -139,6 +132,10 @@ class Trainer {
       if (status.ok()) status = CheckSame(checkpoint.identity, identity_);
       if (status.ok() && checkpoint.weights.size() != weights_.size()) {
         status = absl::DataLossError("the checkpoint has another number of weights than its own shape says");
+      }
+      if (status.ok() && checkpoint.step > options_.steps) {
+        status = absl::FailedPreconditionError(absl::StrCat("the checkpoint has been trained for ", checkpoint.step,
+                                                            " steps already, more than --steps ", options_.steps));
       }
     }
     std::array<int64_t, 3> header = {status.ok(), checkpoint.step, std::ssize(checkpoint.optimizer)};
@@ -162,7 +159,7 @@ class Trainer {
         return absl::FailedPreconditionError(absl::StrCat("the loss is not finite at step ", step_, "; lower --lr"));
       }
       if (leader()) {
-        if (loss_file_.is_open()) loss_file_ << absl::StrFormat("%d,%.9g\n", step_, loss) << std::flush;
+        RETURN_IF_ERROR(loss_file_.Add(step_, loss));
         progress_.Step(step_, loss, times_);
       }
       if (const int signal_number = AgreedSignal(); signal_number != 0) return signal_number;
@@ -197,14 +194,15 @@ class Trainer {
   }
 
   // The sum over this rank's slices of the step's batch: fills in the gradient, returns the loss. Both are shares of
-  // the mean over the whole batch.
+  // the mean over the whole batch. A slice's is computed alike on whichever rank, and the sum over slices is exact.
   float ComputeShard(std::span<float> gradient) {
     const float scale = 1.0f / static_cast<float>(options_.batch);
-    const Range slices = Shard((options_.batch + kSlice - 1) / kSlice, world_.rank(), world_.size());
+    const int64_t width = SliceSize(options_.batch);
+    const Range slices = Shard((options_.batch + width - 1) / width, world_.rank(), world_.size());
     float loss = 0;
     std::fill(gradient.begin(), gradient.end(), 0.0f);
     for (int64_t slice = slices.first; slice < slices.last; ++slice) {
-      const Range range = {slice * kSlice, std::min((slice + 1) * kSlice, options_.batch)};
+      const Range range = {slice * width, std::min((slice + 1) * width, options_.batch)};
       DrawSamples(corpus_, options_.context, options_.seed, step_, range, samples_);
       std::fill(slice_gradient_.begin(), slice_gradient_.end(), 0.0f);
       const double sum = model_.LossAndGradient(weights_, samples_, scale, slice_gradient_);
@@ -251,10 +249,6 @@ class Trainer {
         {.identity = identity_, .step = step_, .weights = weights_, .optimizer = optimizer_->Save()});
   }
 
-  absl::Status LossFileError() const {
-    return absl::UnavailableError(absl::StrCat("cannot write ", options_.loss_file));
-  }
-
   gyre::Runtime& runtime_;
   gyre::Communicator& world_;
   const Options& options_;
@@ -270,7 +264,7 @@ class Trainer {
   int64_t step_ = 0;  // how many are done
   StepTimes times_;
   Progress progress_;
-  std::ofstream loss_file_;
+  LossFile loss_file_;
 };
 
 }  // namespace

@@ -15,11 +15,12 @@
 namespace char_lm {
 
 struct Outcome {
-  int stopped_by = 0;  // the signal that ended training early (what follows is then unset), or 0
-  double heldout_bits_per_char = 0;
-  uint64_t weights_hash = 0;        // of this rank's
-  bool replicas_identical = false;  // whether all ranks have that hash
+  int stopped_by = 0;  // the signal that ended training early (the last three are then unset), or 0
+  int64_t step = 0;    // how many steps the model has been trained, earlier processes' included
   StepTimes times;
+  double heldout_bits_per_char = 0;
+  uint64_t weights_hash = 0;  // of this rank's
+  int odd_rank = -1;          // the lowest rank whose weights are not rank 0's; -1: all are identical
 };
 
 // Collective: every rank of the job calls it with equal options and the same text. Progress and files are rank 0's.

@@ -77,7 +77,18 @@ TEST_F(CheckpointTest, WhatCannotBeReadOrWrittenIsAnError) {
   EXPECT_THAT(WriteCheckpoint(path_ + "/none/state", checkpoint_), MatchesStatus(StatusCode::kNotFound, "none"));
   std::filesystem::create_directory(path_);  // a folder stands where the file should go: the new one is taken back
   EXPECT_FALSE(WriteCheckpoint(path_, checkpoint_).ok());
+  EXPECT_FALSE(CheckWritable(path_).ok());
   EXPECT_FALSE(std::filesystem::exists(path_ + ".tmp"));
+}
+
+TEST_F(CheckpointTest, TryingLeavesAllAsItWas) {
+  EXPECT_THAT(CheckWritable(path_), IsOk());
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
+  Overwrite("old");
+  EXPECT_THAT(CheckWritable(path_), IsOk());
+  EXPECT_EQ(Content(), "old");
+  EXPECT_FALSE(std::filesystem::exists(path_ + ".tmp"));
+  EXPECT_THAT(CheckWritable(folder_.path() / "none/state"), MatchesStatus(StatusCode::kNotFound, "none"));
 }
 
 TEST_F(CheckpointTest, AnotherTrainingIsNamed) {

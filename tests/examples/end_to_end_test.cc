@@ -115,6 +115,20 @@ TEST_F(CharLm, AnyNumberOfRanksTrainsTheSameModel) {
   }
 }
 
+TEST_F(CharLm, LargeBatchesAreTheSameOnAnyNumberOfRanks) {  // their slices are larger
+  std::map<int, std::vector<double>> losses;
+  for (int ranks : {1, 3}) {
+    const std::string file = Path("losses" + std::to_string(ranks));
+    const Ending run = RunToEnd({GYRERUN_PATH, "-np", std::to_string(ranks), CHAR_LM_PATH, "--text", text_, "--batch",
+                                 "20000", "--steps", "4", "--loss-file", file});
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+    losses[ranks] = Losses(file);
+  }
+  EXPECT_EQ(losses[1].size(), 4u);
+  EXPECT_LT(losses[1].back(), losses[1].front());
+  EXPECT_EQ(losses[3], losses[1]);
+}
+
 TEST_F(CharLm, FewerCharactersThanRanks) {
   const Ending run = RunToEnd(
       {GYRERUN_PATH, "-np", "3", CHAR_LM_PATH, "--text", text_, "--steps", "3", "--batch", "2", "--quiet", "--json"});
@@ -133,6 +147,33 @@ TEST_F(CharLm, ResumedIsToTheBitAsNeverStopped) {
   EXPECT_EQ(resumed.Json()["params_hash"], straight.Json()["params_hash"]);
   EXPECT_EQ(resumed.Json()["heldout_bits_per_char"], straight.Json()["heldout_bits_per_char"]);
   EXPECT_EQ(Losses(halves), Losses(whole));
+}
+
+TEST_F(CharLm, ResumedAfterACrashTheLossFileHasEachStepOnce) {
+  const std::string state = Path("state"), whole = Path("whole"), losses = Path("losses");
+  ASSERT_EQ(Train(2, {"--steps", "20", "--loss-file", whole}).exit_code, 0);
+  ASSERT_EQ(Train(2, {"--steps", "8", "--checkpoint", state}).exit_code, 0);
+  std::filesystem::copy_file(whole, losses);
+  std::filesystem::resize_file(losses, std::filesystem::file_size(losses) - 3);  // it crashed while it wrote
+  const Ending resumed = Train(2, {"--steps", "20", "--checkpoint", state, "--resume", "--loss-file", losses});
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(Losses(losses), Losses(whole));
+}
+
+TEST_F(CharLm, NothingIsTrainedForACheckpointThatCannotBeWritten) {
+  const Ending run = Train(2, {"--steps", "1000000", "--checkpoint", Path("none/state")});
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_THAT(run.err, HasSubstr("char_lm: rank 0: NOT_FOUND: cannot create " + Path("none/state")));
+  EXPECT_EQ(run.out.find("step 1/"), std::string::npos) << run.out;
+}
+
+TEST_F(CharLm, ACheckpointBeyondTheLastStepIsRefused) {
+  const std::string state = Path("state");
+  ASSERT_EQ(Train(2, {"--steps", "6", "--checkpoint", state}).exit_code, 0);
+  const Ending fewer = Train(2, {"--steps", "5", "--checkpoint", state, "--resume"});
+  EXPECT_EQ(fewer.exit_code, 1);
+  EXPECT_THAT(fewer.err, HasSubstr("char_lm: rank 0: FAILED_PRECONDITION: the checkpoint has been trained for 6 steps "
+                                   "already, more than --steps 5"));
 }
 
 TEST_F(CharLm, ACheckpointOfAnotherTrainingIsRefusedOnAllRanks) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <vector>
@@ -26,6 +27,20 @@ TEST(ExactSum, RoundsToTheNearestMultiple) {
 TEST(ExactSum, LargeTermsAreHardlyChanged) {
   for (float x : {1.3f, -1.7f, -2.4f, 100.0f / 3, -1e20f}) {
     EXPECT_NEAR(RoundTo(kGradientQuantum, x), x, 1e-6 * std::abs(x)) << x;
+  }
+}
+
+// Shares of a mean gradient that is small next to the quantum times the number of samples are not lost.
+TEST(ExactSum, LargeBatchesKeepSmallGradients) {
+  for (const int64_t batch : {1, 127, 129, 1536, 4096, 16384, 16385, 100'000, 1 << 22, 1 << 24}) {
+    const int64_t slices = (batch + SliceSize(batch) - 1) / SliceSize(batch);
+    EXPECT_LE(slices, kMostSlices) << batch;
+    EXPECT_GE(slices, std::min<int64_t>((batch + 127) / 128, kMostSlices / 2)) << batch;
+    const float mean = 1e-4f;
+    const std::vector<float> term = {mean / static_cast<float>(slices)};
+    std::vector<float> sum = {0.0f};
+    for (int64_t slice = 0; slice < slices; ++slice) AddRounded(term, sum);
+    EXPECT_NEAR(sum[0], mean, 0.16 * mean) << batch;
   }
 }
 
