@@ -15,7 +15,7 @@ namespace {
 
 // A port that was free a moment ago.
 std::string FreeLoopbackEndpoint() {
-  const auto listener = ListenTcp(Endpoint{"127.0.0.1", 0}, 1);
+  const auto listener = ListenTcp(Endpoint{"127.0.0.1", 0}, 1, TimePoint::max());
   return ToString(*LocalEndpoint(listener->get()));
 }
 
@@ -54,6 +54,8 @@ std::unique_ptr<Runtime> JoinJob(const Rank& rank, RuntimeOptions options) {
   return runtime.ok() ? *std::move(runtime) : nullptr;
 }
 
-std::unique_ptr<Runtime> JoinJob(const Rank& rank) { return JoinJob(rank, JobOptions(rank)); }
+std::unique_ptr<Runtime> JoinJob(const Rank& rank) {
+  return JoinJob(rank, JobOptions(rank));
+}
 
 }  // namespace gyre::support
