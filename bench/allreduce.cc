@@ -147,6 +147,9 @@ class Benchmark {
       ASSIGN_OR_RETURN(auto times, Measure(contenders, bytes, in_place));
       for (size_t c = 0; c < contenders.size(); ++c) rows[in_place ? 1 : 0][c].times = Summarize(std::move(times[c]));
     }
+    for (const auto& row : rows) {
+      for (const Measurement& m : row) wrong_ += m.wrong.value_or(0);
+    }
     if (report == nullptr) return absl::OkStatus();
     for (size_t c = 0; c < contenders.size(); ++c) {
       const auto ratio = c == 0 ? std::nullopt
@@ -156,11 +159,14 @@ class Benchmark {
     return absl::OkStatus();
   }
 
+  int64_t wrong() const { return wrong_; }
+
  private:
   Communicator& world_;
   const AllReduceOptions& options_;
   const DType dtype_;
   const ReduceOp op_;
+  int64_t wrong_ = 0;
 };
 
 }  // namespace
@@ -197,7 +203,8 @@ absl::Status RunAllReduce(const AllReduceOptions& options, const std::string& co
       RETURN_IF_ERROR(benchmark.RunSize(contenders, bytes, buffers, report.get()));
     }
   }
-  return absl::OkStatus();
+  if (benchmark.wrong() == 0) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(benchmark.wrong(), " elements came out wrong"));
 }
 
 }  // namespace gyre::bench

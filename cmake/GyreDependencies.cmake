@@ -14,9 +14,6 @@ pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 if(GYRE_BUILD_TESTS)
   find_package(GTest REQUIRED)
 endif()
-if(GYRE_BUILD_BENCH)
-  find_package(benchmark REQUIRED)
-endif()
 
 # Optional parts. gyre_record_part(name found version reason) fills the table that becomes build_info.h.
 set(GYRE_PARTS "")

@@ -26,6 +26,7 @@ endfunction()
 
 # gyre_add_test(NAME SOURCES... [LINK libraries...] [TIMEOUT seconds] [LABELS labels...])
 # A GoogleTest binary in build/<preset>/tests; one CTest entry a binary. main() comes from tests/support.
+# The label "gtest" tells scripts/test to expect a report of its cases.
 function(gyre_add_test name)
   cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
@@ -35,5 +36,5 @@ function(gyre_add_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
   target_link_libraries(${name} PRIVATE gyre_test_support gyre_internal ${arg_LINK} gyre_warnings)
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "gtest;${arg_LABELS}")
 endfunction()

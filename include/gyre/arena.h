@@ -1,4 +1,4 @@
-// Buffer: memory from a runtime's arena, which the ranks of a host share, so that collectives on it need no copies.
+// Buffer: memory from a runtime's arena, which the ranks of a host share, so that allreduces of it need no copies.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,8 @@ class Arena;
 
 // Owns a piece of the arena; gives it back when destroyed, which may be after the runtime's end. Aligned to 128 bytes,
 // zero when first allocated (memory that was used before keeps its old bytes). Movable, not copyable. Not thread-safe
-// as an object; the memory is ordinary memory. Do not free a buffer while an operation on it is pending.
+// as an object; the memory is ordinary memory. Do not free a buffer while an operation on it is pending. A buffer whose
+// allreduce ended in an error other than kInvalidArgument is never handed out again: a late rank may still write to it.
 class GYRE_EXPORT Buffer {
  public:
   Buffer() = default;

@@ -2,15 +2,16 @@
 //
 // Calling discipline (MPI's and NCCL's): all ranks of a communicator call the same operations in the same order, with
 // the same dtype, counts, reduction and root. A call that differs ends in kInvalidArgument on every rank, with a
-// message that names both sides; the communicator stays usable. Point-to-point messages are matched per ordered pair
-// of ranks, independently of the collectives.
+// message that names both sides. A call with wrong arguments takes its turn all the same. Point-to-point messages are
+// matched per ordered pair of ranks, independently of the collectives.
 //
 // Buffers: contiguous host memory of any alignment. Memory from Runtime::Allocate is shared with the other ranks of
-// the host, and large reductions of it need no copies. Inputs and outputs must not overlap unless they are the same
+// the host, and large allreduces of it need no copies. Inputs and outputs must not overlap unless they are the same
 // buffer and the operation says "in place". All counts are 64-bit and count elements.
 //
 // Status: every operation returns by its deadline (options.timeout, or the runtime's operation_timeout).
-//   kInvalidArgument     a wrong argument (nothing was sent), or ranks whose calls differ (nothing was changed)
+//   kInvalidArgument     a wrong argument here or on another rank, or ranks whose calls differ: on all ranks, nothing was
+//                        changed, the communicator stays usable
 //   kAborted             a rank was lost, or left, in mid-operation: outputs are undefined; names the rank
 //   kDeadlineExceeded    names the ranks that did not come; the communicator is unusable from then on
 //   kFailedPrecondition  the communicator is unusable after one of the two above, or the runtime was shut down
@@ -127,8 +128,9 @@ class GYRE_EXPORT Communicator {
 
   // A communicator of some of this one's ranks (a process set). Collective over *this*: every rank calls it with the
   // list of the group it belongs to; the groups of one call must be disjoint. ranks[i] becomes rank i. A rank that
-  // passes an empty list takes part and gets nullptr. The result must not outlive use after Runtime::Shutdown, but may
-  // be destroyed before or after it.
+  // passes an empty list takes part and gets nullptr. The result may be destroyed before or after the runtime. Meant for
+  // process sets that live long: the memory of a communicator (some MiB, of 16 GiB of address space) comes back only
+  // with the runtime. kResourceExhausted, on all ranks, when a rank has none left.
   absl::StatusOr<std::unique_ptr<Communicator>> Split(std::span<const int> ranks, const CallOptions& options = {});
 
  private:

@@ -30,9 +30,9 @@ run_quietly() {
   return 1
 }
 
-# configure PRESET and build PRESET TARGETS... (none: all). The tests are always part of the configuration, so that
-# whoever comes first does not settle what is built for the next.
-configure() { run_quietly "build/$1/configure.log" cmake --preset "$1" -DGYRE_BUILD_TESTS=ON; }
+# configure PRESET CMAKE OPTIONS... and build PRESET TARGETS... (none: all). The tests are always part of the
+# configuration, so that whoever comes first does not settle what is built for the next.
+configure() { run_quietly "build/$1/configure.log" cmake --preset "$1" -DGYRE_BUILD_TESTS=ON "${@:2}"; }
 build() {
   local preset=$1
   shift

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Adds up what CTest ran, in cases of GoogleTest rather than in binaries, so that a skipped case is seen.
 
-Usage: count_tests.py FOLDER...   each with ctest.xml (ctest --output-junit) and GoogleTest's <binary>.xml files.
-Prints every failed and every skipped case, then the totals. Exit code 1 if anything failed or nothing ran.
+Usage: count_tests.py FOLDER...   each with ctest.xml (ctest --output-junit), tests.json (ctest --show-only=json-v1)
+and GoogleTest's <binary>.xml files. A binary labelled "gtest" that leaves none has failed, whatever its exit code: it
+ended before its last case. Prints every failed and every skipped case, then the totals. Exit code 1 if anything failed or nothing ran.
 """
+import json
 import pathlib
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -29,8 +31,17 @@ def gtest_cases(report):
             yield name, "skipped", "disabled in its source"
 
 
+def gtest_binaries(folder):
+    """The names of the tests labelled "gtest"."""
+    for test in json.loads((folder / "tests.json").read_text())["tests"]:
+        properties = {each["name"]: each["value"] for each in test.get("properties", [])}
+        if "gtest" in properties.get("LABELS", []):
+            yield test["name"]
+
+
 def ctest_cases(folder):
     """Yields (name, verdict, reason) of each case of one run of CTest."""
+    expected = set(gtest_binaries(folder))
     for entry in ElementTree.parse(folder / "ctest.xml").getroot().iter("testcase"):
         name, status = entry.get("name"), entry.get("status")
         report = folder / f"{name}.xml"
@@ -41,6 +52,8 @@ def ctest_cases(folder):
             yield name, "failed", "it crashed, timed out, could not start, or a sanitizer spoke at its end"
         elif status == "disabled":
             yield name, "skipped", "disabled in CTest"
+        elif name in expected and not cases:
+            yield name, "failed", "it ended with code 0 without a report of its cases"
         elif not cases:
             yield name, "passed", ""
 
@@ -48,6 +61,10 @@ def ctest_cases(folder):
 def main():
     totals = {"passed": 0, "failed": 0, "skipped": 0}
     for folder in map(pathlib.Path, sys.argv[1:]):
+        if not (folder / "ctest.xml").exists():
+            totals["failed"] += 1
+            print(f"failed: {folder.parent.name}: its tests were not run")
+            continue
         for name, verdict, reason in ctest_cases(folder):
             totals[verdict] += 1
             if verdict != "passed":

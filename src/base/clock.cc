@@ -4,11 +4,6 @@
 
 namespace gyre {
 
-TimePoint DeadlineAfter(TimePoint now, Duration timeout) {
-  if (timeout >= TimePoint::max() - now) return TimePoint::max();
-  return now + timeout;
-}
-
 int PollMilliseconds(TimePoint now, TimePoint deadline, int cap) {
   if (deadline <= now) return 0;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - now).count();

@@ -30,8 +30,13 @@ class ManualClock final : public Clock {
   TimePoint now_{};
 };
 
-// now + timeout, without overflow.
-TimePoint DeadlineAfter(TimePoint now, Duration timeout);
+// now + timeout, in whatever unit it is; the end of time where that would overflow.
+template <typename Rep, typename Period>
+TimePoint DeadlineAfter(TimePoint now, std::chrono::duration<Rep, Period> timeout) {
+  using Seconds = std::chrono::duration<double>;
+  if (Seconds(timeout) >= Seconds(TimePoint::max() - now)) return TimePoint::max();
+  return now + std::chrono::duration_cast<Duration>(timeout);
+}
 
 // What is left until the deadline as a poll(2)-style time-out: whole milliseconds rounded up, 0 if it has passed, and
 // at most `cap`.

@@ -108,6 +108,7 @@ absl::Status Validate(const Call& call, int rank, int size) {
       return CheckCounts("receive counts", call.receive_counts, size, "output", call.out.count);
     case CallKind::kBarrier: return absl::OkStatus();
     case CallKind::kMessage: return ValidateMessage(call, rank, size);
+    case CallKind::kRefused: break;
   }
   return Wrong("unknown operation");
 }

@@ -22,6 +22,7 @@ enum class CallKind : uint8_t {
   kAllToAll,
   kBarrier,
   kMessage,  // one send and its receive
+  kRefused,  // what a rank announces in place of a call whose arguments are wrong
 };
 
 // What each field means for which kind is at Communicator's methods (gyre/communicator.h). It owns nothing and is cheap

@@ -1,6 +1,7 @@
 #include "collectives/lane.h"
 
 #include <utility>
+#include <vector>
 
 namespace gyre::internal {
 
@@ -18,6 +19,24 @@ bool Lane::TryTakeQueued() {
   return false;
 }
 
+// Ends what is queued behind the first operation and has cause to end. REQUIRES: this thread drives.
+void Lane::CheckWaiting(TimePoint now) {
+  std::vector<std::shared_ptr<Pollable>> ended;
+  {
+    std::lock_guard lock(mutex_);
+    for (auto it = queue_.begin() + 1; it != queue_.end();) {
+      if (!(*it)->Check(now)) {
+        ++it;
+        continue;
+      }
+      ended.push_back(std::move(*it));
+      it = queue_.erase(it);
+      state_.fetch_sub(kQueued, std::memory_order_release);
+    }
+  }
+  for (const auto& operation : ended) operation->MarkDone();
+}
+
 shm::Progress Lane::Drive(const TimePoint* now) {
   if (!TryTakeQueued()) return shm::Progress::kNone;
   std::shared_ptr<Pollable> operation;
@@ -28,6 +47,7 @@ shm::Progress Lane::Drive(const TimePoint* now) {
   shm::Progress progress = operation->Poll();
   if (progress == shm::Progress::kNone && now != nullptr && operation->Check(*now)) progress = shm::Progress::kDone;
   if (progress != shm::Progress::kDone) {
+    if (progress == shm::Progress::kNone && now != nullptr) CheckWaiting(*now);
     state_.fetch_sub(kDriven, std::memory_order_release);
     return progress;
   }

@@ -22,8 +22,11 @@ class Pollable {
   virtual shm::Progress Poll() = 0;
 
   // Ends it with an error if there is cause: the deadline has passed, a peer is lost, the runtime was shut down.
-  // True if it has ended.
+  // True if it has ended. Also called while it is queued and has not begun.
   virtual bool Check(TimePoint now) = 0;
+
+  // Its time runs from `now` on, also while it is queued.
+  virtual void StartClock(TimePoint now) = 0;
 
   // REQUIRES: Poll returned kDone, Check returned true, or done().
   const absl::Status& status() const { return status_; }
@@ -56,7 +59,7 @@ class Lane {
   void Enqueue(std::shared_ptr<Pollable> operation);
 
   // Advances the first operation of the queue unless another thread drives, and takes it off when it ended. `now`:
-  // check it for deadline and losses as well.
+  // check it for deadline and losses as well, and those behind it.
   shm::Progress Drive(const TimePoint* now);
 
   bool empty() const { return state_.load(std::memory_order_acquire) < kQueued; }  // nothing is queued
@@ -65,6 +68,7 @@ class Lane {
   static constexpr uint32_t kDriven = 1, kQueued = 2;  // one kQueued for each operation in the queue
 
   bool TryTakeQueued();
+  void CheckWaiting(TimePoint now);
 
   std::atomic<uint32_t> state_{0};
   std::mutex mutex_;

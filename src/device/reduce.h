@@ -16,8 +16,6 @@ struct Reduction {
   double scale_source = 1.0;
   double scale_result = 1.0;
   int64_t divisor = 1;  // of integer averages
-
-  bool scaled() const { return scale_source != 1.0 || scale_result != 1.0; }
 };
 
 // The Reduction of a call over `ranks` ranks: an average of floating-point numbers becomes a scale of the result

@@ -17,16 +17,23 @@ using internal::Call;
 using internal::CallKind;
 using Counts = std::span<const int64_t>;
 
-// An operation that has ended already: how asynchronous calls report wrong arguments.
-class Refused final : public internal::Pollable {
+// An operation that has ended already: how asynchronous messages to nobody report that.
+class Ended final : public internal::Pollable {
  public:
-  explicit Refused(absl::Status status) {
+  explicit Ended(absl::Status status) {
     status_ = std::move(status);
     MarkDone();
   }
   shm::Progress Poll() override { return shm::Progress::kDone; }
   bool Check(TimePoint) override { return true; }
+  void StartClock(TimePoint) override {}
 };
+
+// Whether the call has a place where others wait for it.
+bool HasChannel(const internal::Group& group, const Call& call) {
+  if (call.kind != CallKind::kMessage) return true;
+  return call.peer >= 0 && call.peer < group.size() && call.peer != group.rank();
+}
 
 Call Moving(CallKind kind, ConstTensorView in, TensorView out, const CallOptions& options) {
   return {.kind = kind, .in = in, .out = out, .counts = {}, .receive_counts = {}, .timeout = options.timeout};
@@ -81,7 +88,12 @@ int Communicator::node_count() const { return 1; }
 
 absl::Status Communicator::Run(Call&& call) {
   internal::Group& group = *state_->group();
-  RETURN_IF_ERROR(internal::Validate(call, group.rank(), group.size()));
+  if (absl::Status wrong = internal::Validate(call, group.rank(), group.size()); !wrong.ok()) [[unlikely]] {
+    if (!HasChannel(group, call)) return wrong;
+    internal::RefusedCall refused(group, internal::ChannelOf(group, call), wrong,
+                                  state_->runtime().config().operation_timeout);
+    return state_->runtime().progress()->Run(state_->owner(), refused.channel().lane, refused);
+  }
   if (!call.timeout) call.timeout = state_->runtime().config().operation_timeout;
   return internal::MakeOperation(group, call, [&]<typename T>(std::type_identity<T>, auto&&... arguments) {
     T operation(arguments...);
@@ -92,15 +104,18 @@ absl::Status Communicator::Run(Call&& call) {
 Work Communicator::Start(Call&& call) {
   const auto& group = state_->group();
   const auto& progress = state_->runtime().progress();
+  std::shared_ptr<internal::Operation> operation;
   if (absl::Status wrong = internal::Validate(call, group->rank(), group->size()); !wrong.ok()) {
-    return Work(std::make_shared<Refused>(std::move(wrong)), progress);
+    if (!HasChannel(*group, call)) return Work(std::make_shared<Ended>(std::move(wrong)), progress);
+    operation = std::make_shared<internal::RefusedCall>(*group, internal::ChannelOf(*group, call), std::move(wrong),
+                                                        state_->runtime().config().operation_timeout);
+  } else {
+    if (!call.timeout) call.timeout = state_->runtime().config().operation_timeout;
+    operation = internal::MakeOperation(*group, call, []<typename T>(std::type_identity<T>, auto&&... arguments) {
+      return std::shared_ptr<internal::Operation>(std::make_shared<T>(arguments...));
+    });
   }
-  if (!call.timeout) call.timeout = state_->runtime().config().operation_timeout;
-  const auto operation =
-      internal::MakeOperation(*group, call, []<typename T>(std::type_identity<T>, auto&&... arguments) {
-        return std::shared_ptr<internal::Operation>(std::make_shared<T>(arguments...));
-      });
-  operation->Hold(group, std::chrono::steady_clock::now());
+  operation->Hold(group);
   progress->Start(state_->owner(), operation->channel().lane, operation);
   return Work(operation, progress);
 }

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "bootstrap/secret.h"
 #include "runtime/topology.h"
 #include "transport/shm/mesh.h"
 
@@ -70,7 +71,11 @@ absl::Status RuntimeState::ConnectHost(const Environment& environment) {
   if (size > 1) {
     const HandshakeIdentity self{.job_id = membership_->job_id(), .epoch = membership_->epoch(), .rank = rank,
                                  .role = Role::kRank};
-    ASSIGN_OR_RETURN(auto mesh, shm::Mesh::Listen(self, membership_->secret()));
+    std::string directory;  // ranks told to share a host may be in different network namespaces: meet by files
+    if (config_.host_id) {
+      ASSIGN_OR_RETURN(directory, UserDirectory(environment));
+    }
+    ASSIGN_OR_RETURN(auto mesh, shm::Mesh::Listen(self, membership_->secret(), directory));
     ASSIGN_OR_RETURN(std::vector<RankPlace> places, ExchangePlaces(*membership_, config_, mesh->address(), deadline));
     RETURN_IF_ERROR(CheckOneHost(places));
     crowded = IsCrowded(places);
@@ -93,6 +98,8 @@ void RuntimeState::Shutdown() {
   if (node_ == nullptr || progress_ == nullptr) return;  // Join failed half-way
   node_->Close();
   progress_->Stop();
+  std::lock_guard lock(mutex_);
+  membership_.reset();  // its store, where this rank serves it: all who had to meet there have met
 }
 
 }  // namespace gyre::internal

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -35,7 +36,8 @@ class RuntimeState {
 
   const Config config_;
   Logger logger_;
-  std::unique_ptr<Membership> membership_;
+  std::mutex mutex_;
+  std::unique_ptr<Membership> membership_;  // until Shutdown; guarded by mutex_ once joined
   std::shared_ptr<shm::Node> node_;
   std::shared_ptr<Progress> progress_;
   std::shared_ptr<Group> world_;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/thread.h"
+
 namespace gyre::internal {
 
 Progress::Progress(std::shared_ptr<shm::Node> node, shm::WaitPolicy policy)
@@ -15,6 +17,7 @@ Progress::~Progress() { Stop(); }
 absl::Status Progress::Run(const std::shared_ptr<void>& owner, Lane& lane, Pollable& operation) {
   if (!lane.TryTakeIdle()) {
     // Behind what is queued. The queue lets go of the operation before Wait returns.
+    operation.StartClock(std::chrono::steady_clock::now());
     Queue(owner, lane, std::shared_ptr<Pollable>(std::shared_ptr<void>(), &operation));
     Wait(operation);
     return operation.status();
@@ -26,11 +29,17 @@ absl::Status Progress::Run(const std::shared_ptr<void>& owner, Lane& lane, Polla
 }
 
 void Progress::Start(const std::shared_ptr<void>& owner, Lane& lane, std::shared_ptr<Pollable> operation) {
+  operation->StartClock(std::chrono::steady_clock::now());
   Queue(owner, lane, operation);
   if (stopped_.load()) return Wait(*operation);
   {
     std::lock_guard lock(mutex_);
-    if (!thread_.joinable() && !stopped_.load()) thread_ = std::thread([this] { Background(); });
+    if (!thread_.joinable() && !stopped_.load()) {
+      // Without room for a thread the operation goes on whenever somebody waits.
+      if (auto thread = StartThread("the progress thread", [this] { Background(); }); thread.ok()) {
+        thread_ = *std::move(thread);
+      }
+    }
   }
   WakeBackground();
 }
@@ -61,7 +70,9 @@ void Progress::Wait(Pollable& operation) {
     return operation.done();
   };
   shm::Await(doorbell(), policy_, poll, check);
-  if (helpers_.fetch_sub(1) == 1 && active_count_.load() != 0) WakeBackground();
+  helpers_.fetch_sub(1);
+  // Others may sleep because this thread drove their lane when they looked.
+  if (active_count_.load() != 0) WakeBackground();
 }
 
 shm::Progress Progress::DriveAll(const TimePoint* now) {

@@ -17,6 +17,7 @@ struct Proposal {
 };
 
 constexpr int64_t kNobody = -1;
+constexpr int64_t kNoRoom = -3;
 // A list that cannot be written down: with entries that are no ranks, or too many of them.
 constexpr int64_t kUnusable = -2;
 
@@ -45,6 +46,9 @@ absl::Status Check(const std::vector<Proposal>& proposals) {
     const auto& ranks = proposals[r].ranks;
     const std::string who = absl::StrCat("split: rank ", r, "'s list [", absl::StrJoin(ranks, ", "), "]");
     if (ranks.empty()) continue;
+    if (proposals[r].region == kNoRoom) {
+      return absl::ResourceExhaustedError(absl::StrCat("split: rank ", r, " has made too many communicators"));
+    }
     if (ranks[0] == kUnusable) {
       return absl::InvalidArgumentError(absl::StrCat("split: rank ", r, "'s list names ranks that do not exist"));
     }
@@ -73,9 +77,10 @@ absl::StatusOr<std::shared_ptr<Group>> SplitGroup(Group& parent, std::span<const
   const int size = parent.size();
   GroupLayout layout = parent.layout();
   layout.size = std::max<int>(1, static_cast<int>(ranks.size()));
-  int64_t region = 0;
+  int64_t region = kNobody;
   if (!ranks.empty()) {
-    ASSIGN_OR_RETURN(region, parent.node().ReserveRegion(layout.bytes()));
+    // A rank without room says so to all, so that all fail alike.
+    region = parent.node().ReserveRegion(layout.bytes()).value_or(kNoRoom);
   }
   const std::vector<int64_t> own = Encode(ranks, size, region);
   std::vector<int64_t> all(own.size() * static_cast<size_t>(size));

@@ -13,6 +13,8 @@ TEST(Clock, DeadlineDoesNotOverflow) {
   clock.Advance(std::chrono::hours(1));
   EXPECT_EQ(DeadlineAfter(clock.Now(), milliseconds(5)) - clock.Now(), milliseconds(5));
   EXPECT_EQ(DeadlineAfter(clock.Now(), Duration::max()), TimePoint::max());
+  EXPECT_EQ(DeadlineAfter(clock.Now(), milliseconds::max()), TimePoint::max());
+  EXPECT_EQ(DeadlineAfter(clock.Now(), milliseconds(-5)) - clock.Now(), milliseconds(-5));
 }
 
 TEST(Clock, PollMillisecondsRoundsUpAndIsCapped) {

@@ -41,6 +41,22 @@ void PrintTo(const Case& launch, std::ostream* stream) {
 const std::vector<std::string> kOpenMpi = {"mpirun.openmpi", "--allow-run-as-root", "--oversubscribe"};
 const std::vector<std::string> kMpich = {"mpirun.mpich"};
 
+// The launcher's two ranks, which run the probe with these arguments.
+std::vector<std::string> Command(const Case& launch, const std::string& probe,
+                                 const std::vector<std::string>& arguments) {
+  std::vector<std::string> command = launch.launcher;
+  command.insert(command.end(), {"-np", "2", probe});
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return command;
+}
+
+// Whether the launcher and the MPI beside it do not know each other, so that each rank takes itself for a job of one:
+// so it is with Ubuntu 24.04's MPICH 4.2.0 (Launchpad bug 2072338). The probe joins nothing here: it is MPI alone.
+bool EachRankIsAlone(const Case& launch, const std::string& probe) {
+  support::Program program(Command(launch, probe, {"--mpi", "before", "--rounds", "0"}));
+  return program.WaitFor(std::chrono::seconds(60)) && program.out().find("mpi size 1\n") != std::string::npos;
+}
+
 class Launchers : public testing::TestWithParam<Case> {};
 
 TEST_P(Launchers, RanksMeet) {
@@ -48,11 +64,13 @@ TEST_P(Launchers, RanksMeet) {
   if (!Installed(launch.launcher[0])) GTEST_SKIP() << launch.launcher[0] << " is not installed";
   const auto probe = Probe(launch.suffix);
   if (!probe) GTEST_SKIP() << "this build has no rank with this MPI (no development package, or a sanitizer)";
+  if (!launch.suffix.empty() && EachRankIsAlone(launch, *probe)) {
+    GTEST_SKIP() << "this machine's MPI is broken: without Gyre, too, each rank that " << launch.launcher[0]
+                 << " starts has an MPI size of 1";
+  }
   const support::TemporaryDirectory directory;
-  std::vector<std::string> command = launch.launcher;
-  command.insert(command.end(), {"-np", "2", *probe});
-  command.insert(command.end(), launch.arguments.begin(), launch.arguments.end());
-  support::Program program(command, {.environment = {{"XDG_RUNTIME_DIR", directory.path().string()}}, .directory = {}});
+  support::Program program(Command(launch, *probe, launch.arguments),
+                           {.environment = {{"XDG_RUNTIME_DIR", directory.path().string()}}, .directory = {}});
   ASSERT_TRUE(program.WaitFor(std::chrono::seconds(60))) << program.output();
   EXPECT_EQ(program.exit_code(), 0) << program.output();
   for (int rank = 0; rank < 2; ++rank) {

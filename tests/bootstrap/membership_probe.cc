@@ -1,5 +1,6 @@
 // A small rank for the tests that use real launchers: joins, gathers, and says what it found. With "--mpi before" or
-// "--mpi after" it also initialises MPI, around the joining. "--rounds N": joins N times, one after the other.
+// "--mpi after" it also initialises MPI, around the joining. "--rounds N": joins N times, one after the other
+// (none: only MPI is probed).
 #include <unistd.h>
 
 #include <chrono>

@@ -22,9 +22,11 @@ class Fake final : public Pollable {
     drivers_.fetch_sub(1);
     return done ? shm::Progress::kDone : shm::Progress::kNone;
   }
-  bool Check(TimePoint) override { return false; }
+  bool Check(TimePoint now) override { return now >= expiry_; }
+  void StartClock(TimePoint now) override { expiry_ = now; }
 
  private:
+  TimePoint expiry_ = TimePoint::max();
   int polls_;
   std::atomic<int>& drivers_;
   std::vector<int>& order_;
@@ -51,6 +53,22 @@ TEST(Lane, RunsOneAfterTheOtherWhoeverDrives) {
     EXPECT_EQ(order[static_cast<size_t>(i)], i);
     EXPECT_TRUE(operations[static_cast<size_t>(i)]->done());
   }
+}
+
+TEST(Lane, ChecksWhatWaitsBehindTheFirst) {
+  Lane lane;
+  std::atomic<int> drivers{0};
+  std::vector<int> order;
+  auto first = std::make_shared<Fake>(10, drivers, order, 0), second = std::make_shared<Fake>(1, drivers, order, 1),
+       third = std::make_shared<Fake>(1, drivers, order, 2);
+  for (const auto& operation : {first, second, third}) lane.Enqueue(operation);
+  const TimePoint now = std::chrono::steady_clock::now();
+  second->StartClock(now);
+  EXPECT_EQ(lane.Drive(&now), shm::Progress::kNone);
+  EXPECT_TRUE(second->done());
+  EXPECT_FALSE(first->done());
+  while (!lane.empty()) lane.Drive(nullptr);
+  EXPECT_EQ(order, (std::vector<int>{0, 2}));
 }
 
 TEST(Lane, IsTakenOnlyWhenIdle) {

@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -116,7 +117,109 @@ TEST(Arguments, AreRefusedLocallyWithAReason) {
   EXPECT_THAT((*runtime)->Allocate(int64_t{1} << 50), MatchesStatus(StatusCode::kResourceExhausted, "arena"));
 }
 
+TEST_P(Failure, ARefusedCallTakesItsTurn) {
+  support::RunRanks(GetParam(), 3, [](const Rank& rank) {
+    auto runtime = JoinJob(rank);
+    ASSERT_NE(runtime, nullptr);
+    Communicator& world = runtime->world();
+    std::vector<float> in(1000, 1), out(1000), wrong(999);
+    for (bool asynchronous : {false, true}) {
+      TensorView to = rank == 1 ? TensorView(wrong) : TensorView(out);
+      const absl::Status status = asynchronous ? world.AllReduceAsync(in, to).Wait() : world.AllReduce(in, to);
+      EXPECT_THAT(status, MatchesStatus(StatusCode::kInvalidArgument, "output has 999 elements; 1000 expected"));
+      if (rank != 1) {
+        EXPECT_THAT(status, MatchesStatus(StatusCode::kInvalidArgument, "rank 0 called allreduce(f32, 1000 elements"));
+        EXPECT_THAT(status, MatchesStatus(StatusCode::kInvalidArgument, "rank 1 made a call that was refused"));
+      }
+      // The next call meets the next call.
+      std::vector<float> next(1000, 10.0f);
+      ASSERT_THAT(world.AllReduce(next), IsOk());
+      ASSERT_EQ(next[0], 30);
+    }
+    if (rank == 0) {
+      EXPECT_THAT(world.Send(in, 1), MatchesStatus(StatusCode::kInvalidArgument, "negative count"));
+      EXPECT_THAT(world.Send(in, 1), IsOk());
+    } else if (rank == 1) {
+      EXPECT_THAT(world.Receive(TensorView(out.data(), -1, DType::kF32), 0),
+                  MatchesStatus(StatusCode::kInvalidArgument, "negative count"));
+      EXPECT_THAT(world.Receive(out, 0), IsOk());
+    }
+    EXPECT_THAT(world.Send(in, 7), MatchesStatus(StatusCode::kInvalidArgument, "7 is not a rank"));
+    EXPECT_THAT(world.SendAsync(in, 7).Wait(), MatchesStatus(StatusCode::kInvalidArgument, "7 is not a rank"));
+  });
+}
+
 // --- Late and lost ranks ---
+
+TEST_P(Failure, AQueuedCallKeepsItsDeadline) {
+  support::RunRanks(GetParam(), 2, [](const Rank& rank) {
+    auto runtime = JoinJob(rank);
+    ASSERT_NE(runtime, nullptr);
+    Communicator& world = runtime->world();
+    if (rank == 1) {  // never calls
+      std::this_thread::sleep_for(milliseconds(800));
+      EXPECT_THAT(world.Barrier(), MatchesStatus(StatusCode::kAborted, "waited for earlier calls"));
+      return;
+    }
+    const auto start = steady_clock::now();
+    Work first = world.BarrierAsync({.timeout = seconds(20)});
+    EXPECT_THAT(world.Barrier({.timeout = milliseconds(200)}),
+                MatchesStatus(StatusCode::kDeadlineExceeded, "waited for earlier calls"));
+    EXPECT_THAT(first.Wait(), MatchesStatus(StatusCode::kAborted, "waited for earlier calls"));
+    EXPECT_LT(SecondsSince(start), 5);
+    std::this_thread::sleep_for(milliseconds(1200));  // still there when rank 1 comes late
+  });
+}
+
+TEST_P(Failure, TheLongestTimeoutIsNoTimeout) {
+  support::RunRanks(GetParam(), 2, [](const Rank& rank) {
+    auto runtime = JoinJob(rank);
+    ASSERT_NE(runtime, nullptr);
+    if (rank == 1) std::this_thread::sleep_for(milliseconds(300));
+    EXPECT_THAT(runtime->world().Barrier({.timeout = milliseconds::max()}), IsOk());
+    EXPECT_THAT(runtime->world().BarrierAsync({.timeout = milliseconds::max()}).Wait(), IsOk());
+  });
+}
+
+// A rank starts an allreduce, leaves, and uses the memory for something else: nobody may write into it any more.
+TEST_P(Failure, NobodyWritesIntoTheBuffersOfWhoHasLeft) {
+  support::RunRanks(GetParam(), 2, [](const Rank& rank) {
+    auto runtime = JoinJob(rank);
+    ASSERT_NE(runtime, nullptr);
+    Communicator& world = runtime->world();
+    auto buffer = runtime->Allocate(100000);
+    ASSERT_THAT(buffer, IsOk());
+    auto floats = buffer->As<float>();
+    std::ranges::fill(floats, 1.0f);
+    ASSERT_THAT(world.Barrier(), IsOk());
+    if (rank == 0) {
+      Work work = world.AllReduceAsync(floats);
+      std::this_thread::sleep_for(milliseconds(50));  // it is posted
+      runtime->Shutdown();
+      EXPECT_FALSE(work.Wait().ok());
+      std::ranges::fill(floats, 5.0f);
+      std::this_thread::sleep_for(milliseconds(600));
+      EXPECT_TRUE(std::ranges::all_of(floats, [](float v) { return v == 5.0f; }));
+    } else {
+      std::this_thread::sleep_for(milliseconds(300));
+      EXPECT_THAT(world.AllReduce(floats), MatchesStatus(StatusCode::kAborted, "rank 0 left"));
+    }
+  });
+}
+
+// However long the chain of ranks that give up because of each other, all name the first cause.
+TEST(LostRank, TheCauseSurvivesALongChain) {
+  support::RunProcesses(8, [](const Rank& rank) {
+    auto runtime = JoinJob(rank);
+    ASSERT_NE(runtime, nullptr);
+    Communicator& world = runtime->world();
+    std::vector<float> data(10);
+    ASSERT_THAT(world.Barrier(), IsOk());
+    if (rank == 7) return;  // does not come any more, and is gone after its exit
+    std::this_thread::sleep_for(milliseconds(100 * (7 - rank)));
+    EXPECT_THAT(world.Barrier({.timeout = seconds(10)}), MatchesStatus(StatusCode::kAborted, "rank 7"));
+  });
+}
 
 TEST_P(Failure, ALateRankIsNamedAtTheDeadlineAndTheGroupIsGivenUp) {
   support::RunRanks(GetParam(), 3, [](const Rank& rank) {

@@ -121,6 +121,26 @@ TYPED_TEST(ReduceTest, MatchesTheDefinition) {
   }
 }
 
+TEST(ReduceIntegers, SumsAndProductsWrap) {
+  const auto check = [](auto big) {
+    using T = decltype(big);
+    using U = std::make_unsigned_t<T>;
+    const std::vector<T> a(37, big), b(37, static_cast<T>(3));
+    std::vector<T> out(37);
+    const void* from[] = {a.data(), b.data(), b.data()};
+    void* const to[] = {out.data()};
+    Reduce(MakeReduction(DTypeOf<T>, ReduceOp::kProduct, 1, 1, 3), from, to, 37);
+    for (T v : out) EXPECT_EQ(v, static_cast<T>(static_cast<U>(static_cast<uint64_t>(big) * 9u)));
+    Reduce(MakeReduction(DTypeOf<T>, ReduceOp::kSum, 1, 1, 3), from, to, 37);
+    for (T v : out) EXPECT_EQ(v, static_cast<T>(static_cast<U>(static_cast<uint64_t>(big) + 6u)));
+  };
+  check(std::numeric_limits<int8_t>::max());
+  check(std::numeric_limits<uint8_t>::max());
+  check(std::numeric_limits<int16_t>::min());
+  check(std::numeric_limits<int32_t>::max());
+  check(std::numeric_limits<int64_t>::max());
+}
+
 TEST(ReduceScale, ScalesSourcesAndResult) {
   const std::vector<float> a = {1, 2, 3, 4, 5}, b = {10, 20, 30, 40, 50};
   std::vector<float> out(5);

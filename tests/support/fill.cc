@@ -68,28 +68,17 @@ void FillUniform(TensorView view, uint64_t seed, int rank) {
 double ReadElement(ConstTensorView view, int64_t index) {
   const char* at = static_cast<const char*>(view.data) + index * DTypeSize(view.dtype);
   switch (view.dtype) {
-    case DType::kU8:
-      return Read<uint8_t>(at);
-    case DType::kI8:
-      return Read<int8_t>(at);
-    case DType::kI16:
-      return Read<int16_t>(at);
-    case DType::kU16:
-      return Read<uint16_t>(at);
-    case DType::kI32:
-      return Read<int32_t>(at);
-    case DType::kI64:
-      return Read<int64_t>(at);
-    case DType::kF16:
-      return Read<Float16>(at);
-    case DType::kBF16:
-      return Read<BFloat16>(at);
-    case DType::kF32:
-      return Read<float>(at);
-    case DType::kF64:
-      return Read<double>(at);
-    case DType::kBool:
-      return Read<bool>(at);
+    case DType::kU8: return Read<uint8_t>(at);
+    case DType::kI8: return Read<int8_t>(at);
+    case DType::kI16: return Read<int16_t>(at);
+    case DType::kU16: return Read<uint16_t>(at);
+    case DType::kI32: return Read<int32_t>(at);
+    case DType::kI64: return Read<int64_t>(at);
+    case DType::kF16: return Read<Float16>(at);
+    case DType::kBF16: return Read<BFloat16>(at);
+    case DType::kF32: return Read<float>(at);
+    case DType::kF64: return Read<double>(at);
+    case DType::kBool: return Read<bool>(at);
   }
   return 0;
 }
@@ -97,28 +86,17 @@ double ReadElement(ConstTensorView view, int64_t index) {
 void WriteElement(TensorView view, int64_t index, double value) {
   char* at = static_cast<char*>(view.data) + index * DTypeSize(view.dtype);
   switch (view.dtype) {
-    case DType::kU8:
-      return Write<uint8_t>(at, value);
-    case DType::kI8:
-      return Write<int8_t>(at, value);
-    case DType::kI16:
-      return Write<int16_t>(at, value);
-    case DType::kU16:
-      return Write<uint16_t>(at, value);
-    case DType::kI32:
-      return Write<int32_t>(at, value);
-    case DType::kI64:
-      return Write<int64_t>(at, value);
-    case DType::kF16:
-      return Write<Float16>(at, value);
-    case DType::kBF16:
-      return Write<BFloat16>(at, value);
-    case DType::kF32:
-      return Write<float>(at, value);
-    case DType::kF64:
-      return Write<double>(at, value);
-    case DType::kBool:
-      return Write<bool>(at, value != 0);
+    case DType::kU8: return Write<uint8_t>(at, value);
+    case DType::kI8: return Write<int8_t>(at, value);
+    case DType::kI16: return Write<int16_t>(at, value);
+    case DType::kU16: return Write<uint16_t>(at, value);
+    case DType::kI32: return Write<int32_t>(at, value);
+    case DType::kI64: return Write<int64_t>(at, value);
+    case DType::kF16: return Write<Float16>(at, value);
+    case DType::kBF16: return Write<BFloat16>(at, value);
+    case DType::kF32: return Write<float>(at, value);
+    case DType::kF64: return Write<double>(at, value);
+    case DType::kBool: return Write<bool>(at, value != 0);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "collectives/shm/slices.h"
@@ -109,18 +110,31 @@ void AllReduce::CopyOutSlices(int64_t chunk) {
   }
 }
 
-// The offsets come from other processes' memory.
-bool AllReduce::AllOffsetsValid() {
+// The offsets come from other processes' memory; and who has left may have other plans for its buffers by now.
+absl::Status AllReduce::CheckTargets() {
   for (int m = 0; m < size(); ++m) {
+    const int job_rank = group().ranks()[static_cast<size_t>(m)];
     const shm::Slot::Offsets offsets = meeting().slot(m).offsets;
-    const int64_t last = group().node().arena_size(group().ranks()[static_cast<size_t>(m)]) - in_.bytes();
-    if (offsets.in < 0 || offsets.in > last || offsets.out < 0 || offsets.out > last) return false;
+    const int64_t last = group().node().arena_size(job_rank) - in_.bytes();
+    if (offsets.in < 0 || offsets.in > last || offsets.out < 0 || offsets.out > last) {
+      return absl::DataLossError(absl::StrCat(group().RankName(m), " announced a buffer outside its arena"));
+    }
+    if (group().node().block(job_rank).left.load(std::memory_order_acquire) != 0) {
+      return absl::AbortedError(absl::StrCat(Context(), " was aborted: ", group().RankName(m), " left the job"));
+    }
   }
-  return true;
+  return absl::OkStatus();
+}
+
+// Others may push into the buffers at any later time.
+void AllReduce::OnGivenUp() {
+  if (way_ != Way::kPush && way_ != Way::kUndecided) return;
+  group().node().arena()->Retire(in_.data);
+  group().node().arena()->Retire(out_.data);
 }
 
 AllReduce::Next AllReduce::Push() {
-  if (!AllOffsetsValid()) return Refuse(absl::DataLossError("a rank announced a buffer outside its arena"));
+  if (absl::Status wrong = CheckTargets(); !wrong.ok()) return GiveUp(std::move(wrong));
   way_ = Way::kPush;
   const Range slice = SliceOf(in_.count, size(), rank(), kGrain);
   for (int m = 0; m < size(); ++m) {

@@ -1,9 +1,9 @@
 // Allreduce in shared memory. Three ways, chosen by size and by where the buffers lie; p ranks, S bytes:
 //
 //   direct     every rank copies its input into its slot and reduces all slots into its own output. One meeting a
-//              chunk; touches (p + 2) S bytes a rank. For small inputs, and for plain buffers of up to three ranks.
+//              chunk; touches (p + 3) S bytes a rank. For small inputs, and for plain buffers of up to three ranks.
 //   pipelined  as direct, but each rank reduces only its slice of the chunk, and all copy the slices out one meeting
-//              later, while the next chunk is being reduced. 4 S bytes. For plain buffers of more ranks.
+//              later, while the next chunk is being reduced. about 5 S bytes. For plain buffers of more ranks.
 //   push       buffers in the arenas: every rank reduces its slice of all buffers and stores the result to all of
 //              them, in one pass over 2 S bytes, the lower bound; two meetings in all.
 //
@@ -23,9 +23,10 @@ class AllReduce final : public Operation {
 
   void Publish(int64_t round) override;
   Next Consume(int64_t round) override;
+  void OnGivenUp() override;
 
   Next Decide(int64_t round);
-  bool AllOffsetsValid();
+  absl::Status CheckTargets();
   Next Direct(int64_t chunk);
   Next Pipelined(int64_t chunk);
   Next Push();

@@ -60,7 +60,8 @@ void Group::MakeChannels() {
 
 // A message channel is a meeting of two: the sender's slots carry the data, the receiver's only headers.
 void Group::MakeMessageChannels(int peer) {
-  const int64_t wide = shm::Meeting::SlotBytes(layout_.message_capacity), narrow = shm::Meeting::SlotBytes(0);
+  const int64_t wide = shm::Meeting::SlotBytes(layout_.message_capacity);
+  const int64_t narrow = shm::Meeting::SlotBytes(GroupLayout::kWordsCapacity);
   shm::Doorbell* mine = &node_->block(node_->rank()).doorbell;
   shm::Doorbell* theirs = &node_->block(ranks_[static_cast<size_t>(peer)]).doorbell;
   const auto index = static_cast<size_t>(peer);
@@ -83,25 +84,22 @@ absl::Status Group::status() const {
   return status_;
 }
 
-void Group::Break(const absl::Status& status, int culprit) {
+void Group::Break(const absl::Status& status, const shm::LastWords::Content& words) {
   {
     std::lock_guard lock(mutex_);
     if (!status_.ok()) return;
     status_ = status;
     broken_.store(true, std::memory_order_release);
   }
-  const std::string_view text(status.message().data(), status.message().size());
-  head(self_).last_words.Write(culprit < 0 ? -1 : ranks_[static_cast<size_t>(culprit)], text);
+  head(self_).last_words.Write(words.rank, words.text);
   collective_->meeting.RingAll();
+  node_->block(node_->rank()).doorbell.Ring();  // other threads of this rank may wait on the group as well
 }
 
-std::optional<shm::LastWords::Content> Group::FindLastWords(int* by_member) const {
+std::optional<shm::LastWords::Content> Group::FindLastWords() const {
   for (int m = 0; m < size(); ++m) {
     if (m == self_) continue;
-    if (auto words = head(m).last_words.Read()) {
-      *by_member = m;
-      return words;
-    }
+    if (auto words = head(m).last_words.Read()) return words;
   }
   return std::nullopt;
 }

@@ -44,10 +44,13 @@ struct GroupLayout {
   int64_t capacity = 256 << 10;         // bytes of a chunk of a collective
   int64_t message_capacity = 64 << 10;  // bytes of a chunk of a message
 
+  // What a receiver's slots hold beside the header: why it refused its own call.
+  static constexpr int64_t kWordsCapacity = 512;
+
   int64_t slots() const { return 4096; }  // after the region's head
   int64_t results() const { return slots() + 2 * shm::Meeting::SlotBytes(capacity); }
   int64_t outgoing(int to) const { return results() + 2 * capacity + 2 * to * shm::Meeting::SlotBytes(message_capacity); }
-  int64_t incoming(int from) const { return outgoing(size) + 2 * from * shm::Meeting::SlotBytes(0); }
+  int64_t incoming(int from) const { return outgoing(size) + 2 * from * shm::Meeting::SlotBytes(kWordsCapacity); }
   int64_t bytes() const { return incoming(size); }
 };
 
@@ -87,11 +90,12 @@ class Group {
   // OK, or why this rank has broken the group.
   absl::Status status() const;
 
-  // `culprit`: the member to blame, or -1. Tells the members, who find it when they look for us.
-  void Break(const absl::Status& status, int culprit);
+  // `words`: what the other members find, with the job's rank that was lost, or -1. Whoever breaks the group because
+  // another did passes that one's words on as they are, so that all name the same cause.
+  void Break(const absl::Status& status, const shm::LastWords::Content& words);
 
   // What another member left when it broke the group; empty if none did.
-  std::optional<shm::LastWords::Content> FindLastWords(int* by_member) const;
+  std::optional<shm::LastWords::Content> FindLastWords() const;
 
  private:
   // At the start of each member's region.

@@ -19,6 +19,12 @@ namespace gyre::internal {
 // What all ranks must agree on of the call.
 shm::Signature SignatureOf(const Call& call);
 
+// Where the call's ranks meet. REQUIRES: a message's peer is another rank of the group.
+inline Channel& ChannelOf(Group& group, const Call& call) {
+  if (call.kind != CallKind::kMessage) return group.collective();
+  return call.send ? group.outgoing(call.peer) : group.incoming(call.peer);
+}
+
 // Returns make(std::type_identity<T>(), arguments...) for the operation T that the call asks for, `arguments` being
 // those of T's constructor: so blocking calls build it on the stack, asynchronous ones on the heap.
 // REQUIRES: Validate(call, group.rank(), group.size()) is OK, call.timeout is set.
@@ -33,13 +39,12 @@ auto MakeOperation(Group& group, const Call& call, Make&& make) {
     case CallKind::kAllToAll: return make(std::type_identity<AllToAll>(), group, call, signature);
     case CallKind::kBroadcast:
     case CallKind::kBarrier:
-    case CallKind::kMessage: break;
+    case CallKind::kMessage:
+    case CallKind::kRefused: break;
   }
   // A message is the broadcast of two, a barrier the broadcast of nothing.
-  Channel& channel = call.kind != CallKind::kMessage ? group.collective()
-                     : call.send                     ? group.outgoing(call.peer)
-                                                     : group.incoming(call.peer);
-  return make(std::type_identity<Broadcast>(), group, channel, signature, *call.timeout, call.root, call.in, call.out);
+  return make(std::type_identity<Broadcast>(), group, ChannelOf(group, call), signature, *call.timeout, call.root,
+              call.in, call.out);
 }
 
 }  // namespace gyre::internal

@@ -21,9 +21,10 @@ class Operation : public Pollable {
 
   shm::Progress Poll() final;
   bool Check(TimePoint now) final;
+  void StartClock(TimePoint now) final { deadline_ = DeadlineAfter(now, timeout_); }
 
-  // From now on the operation keeps its group alive, and its time runs.
-  void Hold(std::shared_ptr<Group> group, TimePoint now);
+  // From now on the operation keeps its group alive.
+  void Hold(std::shared_ptr<Group> group) { held_ = std::move(group); }
 
   Channel& channel() const { return channel_; }
 
@@ -36,6 +37,12 @@ class Operation : public Pollable {
   // All have published the round: reads meeting().slot(0 .. size - 1).
   virtual Next Consume(int64_t round) = 0;
 
+  // It has ended in an error while other ranks may go on with it: from now on, what they were shown must not be reused.
+  virtual void OnGivenUp() {}
+
+  // It has ended, however: may change status_.
+  virtual void OnEnd() {}
+
   Group& group() const { return group_; }
   shm::Meeting& meeting() const { return channel_.meeting; }
   int size() const { return meeting().size(); }
@@ -47,6 +54,12 @@ class Operation : public Pollable {
     return Next::kEnd;
   }
 
+  // From Consume, with a status that other ranks may not reach: ends the operation and breaks the group.
+  Next GiveUp(absl::Status status);
+
+  // "allreduce(f32, 1000 elements, sum), call 17".
+  std::string Context() const;
+
  private:
   enum class State { kBefore, kPosted, kEnded };
 
@@ -54,14 +67,15 @@ class Operation : public Pollable {
   bool RefuseToBegin();
   void Post();
   bool Agreed();
-  bool Fail(absl::Status status, int culprit);
-  void End(absl::Status status);
+  bool Fail(absl::Status status, const shm::LastWords::Content& words);
+  void End();
+  void EndWith(absl::Status status);
   bool FindGivenUp();
   bool FindLost();
   bool FailLate();
-  int Member(int channel_member) const;
-  std::string Context() const;
-  std::string MissingRanks(int* first);
+  int Member(int channel_member) const { return channel_.members[static_cast<size_t>(channel_member)]; }
+  std::string CallOf(int channel_member);
+  std::string MissingRanks();
 
   Group& group_;
   Channel& channel_;
@@ -70,8 +84,22 @@ class Operation : public Pollable {
   State state_ = State::kBefore;
   int64_t round_ = 0;
   int64_t call_ = 0;
-  TimePoint deadline_{};  // set at the first Check, or by Hold: a call that ends at once never reads the clock
+  TimePoint deadline_{};  // set by StartClock, or at the first Check: a call that ends at once never reads the clock
   std::shared_ptr<Group> held_;
+};
+
+// A call that this rank may not make: it has the wrong arguments. It takes its turn nonetheless, so that the others do
+// not wait for it or mistake the next call for it: all get kInvalidArgument.
+class RefusedCall final : public Operation {
+ public:
+  RefusedCall(Group& group, Channel& channel, absl::Status why, std::chrono::milliseconds timeout);
+
+ private:
+  void Publish(int64_t round) override;
+  Next Consume(int64_t) override { return Next::kEnd; }
+  void OnEnd() override { status_ = why_; }
+
+  const absl::Status why_;
 };
 
 // "allreduce(f32, 1000 elements, sum)".

@@ -119,7 +119,10 @@ struct CombineProduct {
       HWY_ALIGN T x[hn::MaxLanes(D())], y[hn::MaxLanes(D())];
       hn::Store(a, D(), x);
       hn::Store(b, D(), y);
-      for (size_t i = 0; i < hn::Lanes(D()); ++i) x[i] = static_cast<T>(x[i] * y[i]);
+      using U = std::make_unsigned_t<T>;  // wraps where the signed product would be undefined
+      for (size_t i = 0; i < hn::Lanes(D()); ++i) {
+        x[i] = static_cast<T>(static_cast<U>(static_cast<U>(x[i]) * static_cast<U>(y[i])));
+      }
       return hn::Load(D(), x);
     }
   }

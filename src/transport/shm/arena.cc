@@ -3,11 +3,25 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 
 namespace gyre::internal {
+
+namespace {
+
+absl::Status ReservePages(int fd, int64_t offset, int64_t bytes) {
+  while (fallocate(fd, 0, offset, bytes) != 0) {
+    if (errno == EINTR) continue;  // a profiler's signals, say
+    const absl::Status status = ErrnoStatus(absl::StrCat("cannot reserve memory for ", bytes, " bytes"));
+    return absl::ResourceExhaustedError(status.message());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 absl::StatusOr<std::shared_ptr<Arena>> Arena::Create(int64_t bytes) {
   ASSIGN_OR_RETURN(shm::Segment segment, shm::Segment::Create("gyre-arena", bytes));
@@ -30,22 +44,29 @@ absl::StatusOr<std::byte*> Arena::Allocate(int64_t bytes) {
                                                      segment_.size(), " bytes is long enough"));
   }
   const auto [offset, length] = *fit;
-  if (fallocate(segment_.fd(), 0, offset, size) != 0) {
-    return Annotate(absl::ResourceExhaustedError("the machine has no memory left"),
-                    absl::StrCat("cannot allocate ", bytes, " bytes"));
-  }
+  RETURN_IF_ERROR(ReservePages(segment_.fd(), offset, size));
   free_.erase(fit);
   if (length > size) free_[offset + size] = length - size;
-  allocated_[offset] = size;
+  allocated_[offset] = {size, false};
   return segment_.data() + offset;
+}
+
+void Arena::Retire(const void* data) {
+  const auto offset = OffsetOf(data, 0);
+  if (!offset) return;
+  std::lock_guard lock(mutex_);
+  const auto after = allocated_.upper_bound(*offset);
+  if (after != allocated_.begin()) std::prev(after)->second.retired = true;
 }
 
 void Arena::Free(std::byte* piece) {
   std::lock_guard lock(mutex_);
   const auto found = allocated_.find(piece - segment_.data());
   if (found == allocated_.end()) return;
-  auto [offset, size] = *found;
+  const int64_t offset = found->first;
+  auto [size, retired] = found->second;
   allocated_.erase(found);
+  if (retired) return;
   auto next = free_.lower_bound(offset);
   if (next != free_.end() && offset + size == next->first) {
     size += next->second;
@@ -73,7 +94,7 @@ std::optional<int64_t> Arena::OffsetOf(const void* data, int64_t bytes) const {
 int64_t Arena::allocated() const {
   std::lock_guard lock(mutex_);
   int64_t total = 0;
-  for (const auto& [offset, size] : allocated_) total += size;
+  for (const auto& [offset, piece] : allocated_) total += piece.bytes;
   return total;
 }
 

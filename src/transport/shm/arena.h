@@ -26,6 +26,9 @@ class Arena {
   absl::StatusOr<std::byte*> Allocate(int64_t bytes);
   void Free(std::byte* piece);
 
+  // The piece that `data` lies in is never handed out again, even once it is freed: another rank may yet write into it.
+  void Retire(const void* data);
+
   // Where [data, data + bytes) lies from the segment's start, if it lies in this arena.
   std::optional<int64_t> OffsetOf(const void* data, int64_t bytes) const;
 
@@ -33,12 +36,17 @@ class Arena {
   int64_t allocated() const;  // bytes in pieces now
 
  private:
+  struct Piece {
+    int64_t bytes;
+    bool retired;
+  };
+
   explicit Arena(shm::Segment segment);
 
   shm::Segment segment_;
   mutable std::mutex mutex_;
-  std::map<int64_t, int64_t> free_;       // offset -> bytes; guarded by mutex_
-  std::map<int64_t, int64_t> allocated_;  // offset -> bytes; guarded by mutex_
+  std::map<int64_t, int64_t> free_;     // offset -> bytes; guarded by mutex_
+  std::map<int64_t, Piece> allocated_;  // by offset; guarded by mutex_
 };
 
 }  // namespace gyre::internal

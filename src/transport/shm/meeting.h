@@ -86,6 +86,14 @@ class Meeting {
     return true;
   }
 
+  // The same, with a few dozen looks in a row: the others are often just about to post.
+  bool GathersSoon() {
+    for (int look = 0; look < 32; ++look) {
+      if (Gathered()) return true;
+    }
+    return false;
+  }
+
   // After Post: whether this member has posted the round.
   bool HasPosted(int member) { return SlotOf(member).round.load(std::memory_order_seq_cst) >= round_; }
 

@@ -1,6 +1,7 @@
 #include "transport/shm/mesh.h"
 
 #include <openssl/rand.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -60,11 +61,16 @@ Mesh::Mesh(HandshakeIdentity self, std::string secret, std::string address, std:
       address_(std::move(address)),
       acceptor_(std::move(acceptor)) {}
 
-absl::StatusOr<std::unique_ptr<Mesh>> Mesh::Listen(HandshakeIdentity self, std::string secret) {
+Mesh::~Mesh() {
+  if (address_[0] != '@') unlink(address_.c_str());
+}
+
+absl::StatusOr<std::unique_ptr<Mesh>> Mesh::Listen(HandshakeIdentity self, std::string secret,
+                                                   const std::string& directory) {
   unsigned char random[12];
   if (RAND_bytes(random, sizeof(random)) != 1) return absl::InternalError("no random numbers to be had");
-  const std::string address = absl::StrCat(
-      "@gyre-", absl::BytesToHexString({reinterpret_cast<const char*>(random), sizeof(random)}));
+  const std::string name = absl::BytesToHexString({reinterpret_cast<const char*>(random), sizeof(random)});
+  const std::string address = directory.empty() ? absl::StrCat("@gyre-", name) : absl::StrCat(directory, "/mesh-", name);
   ASSIGN_OR_RETURN(UniqueFd listener, ListenUnix(address, 128));
   ASSIGN_OR_RETURN(auto acceptor, Acceptor::Create(std::move(listener), self, secret));
   return std::unique_ptr<Mesh>(new Mesh(std::move(self), std::move(secret), address, std::move(acceptor)));

@@ -36,10 +36,14 @@ struct Link {
   Segment arena{};
 };
 
-// Listens on an abstract Unix address of its own from the start; make it before the addresses are exchanged.
+// Listens on a Unix address of its own from the start; make it before the addresses are exchanged.
 class Mesh {
  public:
-  static absl::StatusOr<std::unique_ptr<Mesh>> Listen(HandshakeIdentity self, std::string secret);
+  // `directory` empty: an abstract address, which leaves no file, but is seen only within its network namespace.
+  // Otherwise a socket in this directory, removed with the mesh.
+  static absl::StatusOr<std::unique_ptr<Mesh>> Listen(HandshakeIdentity self, std::string secret,
+                                                      const std::string& directory);
+  ~Mesh();
 
   const std::string& address() const { return address_; }
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "base/thread.h"
 
 namespace gyre::shm {
 
@@ -39,7 +40,9 @@ absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Start(std::vector<Peer> peers,
                                                         Duration timeout, OnGone on_gone) {
   std::unique_ptr<Monitor> monitor(new Monitor(std::move(peers), own, interval, timeout, std::move(on_gone)));
   RETURN_IF_ERROR(monitor->Open(interval));
-  monitor->thread_ = std::thread([m = monitor.get()] { m->Run(); });
+  // The first beat is this thread's: peers do not judge who has never beaten, and the monitor's own thread may be late.
+  own.beat.fetch_add(1, std::memory_order_relaxed);
+  ASSIGN_OR_RETURN(monitor->thread_, StartThread("the monitor's thread", [m = monitor.get()] { m->Run(); }));
   return monitor;
 }
 

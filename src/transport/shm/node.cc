@@ -83,8 +83,12 @@ void Node::AdoptVerdict(int rank) {
   if (verdict->rank == options_.rank) {
     Record({rank, false, absl::StrCat("rank ", rank, " had given this rank up: ", verdict->text)});
   } else {
-    Record({verdict->rank, false, verdict->text});
+    LearnLoss(verdict->rank, verdict->text);
   }
+}
+
+void Node::LearnLoss(int rank, const std::string& text) {
+  if (rank != options_.rank && members_.contains(rank)) Record({rank, false, text});
 }
 
 void Node::Record(Loss loss) {

@@ -41,7 +41,6 @@ class Node {
   std::byte* control(int rank) const { return at(rank).control; }
   std::byte* arena_data(int rank) const { return at(rank).arena; }
   int64_t arena_size(int rank) const { return at(rank).arena_bytes; }
-  bool has(int rank) const { return members_.contains(rank); }
 
   const std::shared_ptr<internal::Arena>& arena() const { return own_.arena; }
 
@@ -64,6 +63,9 @@ class Node {
 
   // The first rank known to be lost other than in order: the root cause of what follows it.
   std::optional<Loss> FirstLoss() const;
+
+  // A peer tells of a loss that this rank has not noticed yet.
+  void LearnLoss(int rank, const std::string& text);
 
   // Leaves: peers see it at once, waiting threads of this rank wake. Idempotent.
   void Close();

@@ -36,7 +36,7 @@ void SleepOnDoorbell(Doorbell& doorbell, uint32_t rings, std::chrono::nanosecond
 template <typename Poll, typename Check>
 void Await(Doorbell& doorbell, const WaitPolicy& policy, Poll&& poll, Check&& check) {
   constexpr int kLooksPerClockRead = 64;
-  constexpr int kLooksWithoutPause = 100;  // a fraction of a microsecond: a pause costs as much as a line's way across
+  constexpr int kLooksWithoutPause = 10;  // well under a microsecond: a pause costs as much as a line's way across
   for (;;) {
     Progress found = poll();
     // Spin without a look at the clock at first: most waits of a tuned loop end within a microsecond.

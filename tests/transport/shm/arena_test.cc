@@ -37,6 +37,20 @@ TEST(Arena, ReusesAndMergesWhatIsFreed) {
   EXPECT_THAT((*arena)->Allocate(1 << 20), IsOk());  // one range again
 }
 
+TEST(Arena, NeverReusesWhatWasRetired) {
+  auto arena = Arena::Create(1 << 20);
+  ASSERT_THAT(arena, IsOk());
+  std::byte* const first = *(*arena)->Allocate(1000);
+  std::byte* const second = *(*arena)->Allocate(1000);
+  (*arena)->Retire(second + 500);
+  (*arena)->Free(first);
+  (*arena)->Free(second);
+  for (int i = 0; i < 20; ++i) {
+    std::byte* const piece = *(*arena)->Allocate(500);
+    EXPECT_TRUE(piece + 500 <= second || piece >= second + 1000);
+  }
+}
+
 TEST(Arena, RefusesTheImpossible) {
   auto arena = Arena::Create(1 << 20);
   ASSERT_THAT(arena, IsOk());

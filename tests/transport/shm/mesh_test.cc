@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
 #include <mutex>
 #include <thread>
 
@@ -11,6 +12,7 @@
 #include "net/socket.h"
 #include "support/ranks.h"
 #include "support/status_matchers.h"
+#include "support/temporary.h"
 #include "transport/shm/control_block.h"
 
 namespace gyre::shm {
@@ -31,9 +33,9 @@ constexpr char kSecret[] = "a secret of more than sixteen bytes";
 class MeshTest : public testing::Test {
  protected:
   // Opens the meshes of `size` ranks before anybody connects.
-  void Open(int size) {
+  void Open(int size, const std::string& directory = "") {
     for (int r = 0; r < size; ++r) {
-      meshes_.push_back(*Mesh::Listen(Identity("job", r), kSecret));
+      meshes_.push_back(*Mesh::Listen(Identity("job", r), kSecret, directory));
       addresses_.push_back({r, meshes_.back()->address()});
     }
   }
@@ -74,6 +76,20 @@ TEST_F(MeshTest, EveryPairSharesItsMemoryDespiteStrangers) {
   });
 }
 
+TEST_F(MeshTest, MeetsByFilesAndLeavesNone) {
+  support::TemporaryDirectory directory;
+  Open(2, directory.path());
+  EXPECT_FALSE(std::filesystem::is_empty(directory.path()));
+  support::RunThreads(2, [&](const support::Rank& rank) {
+    auto own = OwnMemory::Create(rank, 4096);
+    ASSERT_THAT(own, IsOk());
+    EXPECT_THAT(meshes_[static_cast<size_t>(rank.rank)]->Connect(PeersOf(rank), *own, Within(std::chrono::seconds(20))),
+                IsOk());
+  });
+  meshes_.clear();
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+}
+
 TEST_F(MeshTest, AMissingPeerIsNamedAtTheDeadline) {
   Open(3);
   auto own = OwnMemory::Create(0, 4096);
@@ -86,7 +102,7 @@ TEST_F(MeshTest, AMissingPeerIsNamedAtTheDeadline) {
 
 TEST_F(MeshTest, AnotherSecretIsRefused) {
   Open(1);
-  auto stranger = Mesh::Listen(Identity("job", 1), "another secret of more than sixteen bytes");
+  auto stranger = Mesh::Listen(Identity("job", 1), "another secret of more than sixteen bytes", "");
   ASSERT_THAT(stranger, IsOk());
   auto own = OwnMemory::Create(1, 4096);
   ASSERT_THAT(own, IsOk());

@@ -10,7 +10,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// One thread rings once for each number the other waits for: a lost wake-up would cost the sleep's 50 ms.
+// One thread rings once for each number the other waits for: a lost wake-up costs the sleep's 50 ms.
 TEST(Await, NoWakeUpIsLost) {
   auto bell = std::make_unique<Doorbell>();
   const WaitPolicy sleeper{.spin = std::chrono::nanoseconds(0), .yield = std::chrono::nanoseconds(0)};
@@ -23,15 +23,17 @@ TEST(Await, NoWakeUpIsLost) {
       while (seen.load() < i) std::this_thread::yield();
     }
   });
-  const auto start = std::chrono::steady_clock::now();
+  int slept_to_the_end = 0;
   for (int i = 1; i <= kRounds; ++i) {
+    const auto start = std::chrono::steady_clock::now();
     Await(
         *bell, sleeper, [&] { return value.load(std::memory_order_seq_cst) >= i ? Progress::kDone : Progress::kNone; },
         [](TimePoint) { return false; });
+    if (std::chrono::steady_clock::now() - start > milliseconds(45)) ++slept_to_the_end;
     seen.store(i);
   }
   ringer.join();
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(40)) << "most rounds slept to the end";
+  EXPECT_LT(slept_to_the_end, kRounds / 100) << "wake-ups were lost";  // a busy machine may make a few rounds late
   EXPECT_EQ(bell->sleepers.load(), 0u);
 }
 
