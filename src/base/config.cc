@@ -104,6 +104,23 @@ void Override(std::optional<T>& field, const std::optional<T>& option) {
   if (option) field = option;
 }
 
+// An identity is taken whole: half of it from a stray variable would name some other rank. gyrerun's, which the
+// descriptor of its secret tells, has five parts: where code gives the rank, or GYRE_RANK was taken away, the job is
+// another one than gyrerun's, and must not look for it at gyrerun's store.
+void ReadIdentity(const RuntimeOptions& options, const Environment& environment, Reader& reader, Config& config) {
+  const bool in_code = options.rank || options.size;
+  if (!in_code) {
+    reader.Integer("GYRE_RANK", config.rank);
+    reader.Integer("GYRE_SIZE", config.size);
+  }
+  const bool gyreruns = environment("GYRE_SECRET_FD").has_value();
+  const bool taken = !in_code && environment("GYRE_RANK").has_value();
+  if (gyreruns && !taken) return;
+  reader.Text("GYRE_STORE", config.store);
+  reader.Text("GYRE_JOB_ID", config.job_id);
+  reader.Integer("GYRE_SECRET_FD", config.secret_fd);
+}
+
 absl::Status Check(const Config& config) {
   if (config.rank.has_value() != config.size.has_value()) {
     return absl::InvalidArgumentError("rank and size (GYRE_RANK and GYRE_SIZE) must be given together");
@@ -135,15 +152,8 @@ absl::Status Check(const Config& config) {
 absl::StatusOr<Config> LoadConfig(const RuntimeOptions& options, const Environment& environment) {
   Config config;
   Reader reader(environment);
-  // An identity given in code is taken whole: half of it from a stray variable would name some other rank.
-  if (!options.rank && !options.size) {
-    reader.Integer("GYRE_RANK", config.rank);
-    reader.Integer("GYRE_SIZE", config.size);
-  }
-  reader.Text("GYRE_STORE", config.store);
-  reader.Text("GYRE_JOB_ID", config.job_id);
+  ReadIdentity(options, environment, reader, config);
   reader.Text("GYRE_SECRET_FILE", config.secret_file);
-  reader.Integer("GYRE_SECRET_FD", config.secret_fd);
   reader.Text("GYRE_HOST_ID", config.host_id);
   reader.Seconds("GYRE_START_TIMEOUT", config.start_timeout);
   reader.Seconds("GYRE_TIMEOUT", config.operation_timeout);

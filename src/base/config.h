@@ -20,7 +20,7 @@ struct Config {
   std::optional<std::string> job_id;
   std::optional<std::string> secret;
   std::optional<std::string> secret_file;
-  std::optional<int> secret_fd;  // GYRE_SECRET_FD: a descriptor that gyrerun's ranks inherit
+  std::optional<int> secret_fd;  // GYRE_SECRET_FD: a descriptor that gyrerun's ranks inherit; only with GYRE_RANK
   std::optional<std::string> host_id;
   std::chrono::milliseconds start_timeout{60'000};
   std::chrono::milliseconds operation_timeout{300'000};
@@ -31,7 +31,8 @@ struct Config {
   LogLevel log_level = LogLevel::kWarning;
 };
 
-// kInvalidArgument names the variable or option, its value, and what is accepted.
+// Of what gyrerun sets, all five variables are taken or none: none where code gives rank or size, or GYRE_RANK is
+// unset. kInvalidArgument names the variable or option, its value, and what is accepted.
 absl::StatusOr<Config> LoadConfig(const RuntimeOptions& options, const Environment& environment);
 
 }  // namespace gyre

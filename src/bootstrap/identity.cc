@@ -60,7 +60,8 @@ absl::StatusOr<Identity> FromConfig(const Config& config) {
   identity.launcher = config.secret_fd ? "gyrerun" : "explicit";
   if (identity.size > 1 && !config.store) {
     return absl::FailedPreconditionError(
-        "rank and size are given but the store is missing: set GYRE_STORE to the host:port where the ranks meet");
+        "rank and size are given but the store is missing: set GYRE_STORE to the host:port where the ranks meet (or, "
+        "where code gives rank and size, RuntimeOptions::store: under gyrerun, GYRE_STORE is for gyrerun's ranks)");
   }
   return identity;
 }

@@ -68,14 +68,13 @@ class Joiner {
   }
 
   absl::StatusOr<std::unique_ptr<StoreServer>> Serve(const Endpoint& at, const std::string& secret) const {
-    return StoreServer::Start(at, {secret, identity_.job_id, kFirstEpoch, identity_.size});
+    return StoreServer::Start(at, {secret, identity_.job_id, kFirstEpoch, identity_.size}, deadline_);
   }
 
   // Connects and waits until all ranks have.
-  absl::StatusOr<std::unique_ptr<StoreClient>> Meet(const Endpoint& store, const std::string& secret,
-                                                    TimePoint connect_deadline) const {
+  absl::StatusOr<std::unique_ptr<StoreClient>> Meet(const Endpoint& store, const std::string& secret) const {
     const HandshakeIdentity self{identity_.job_id, kFirstEpoch, identity_.rank, Role::kRank};
-    ASSIGN_OR_RETURN(auto client, StoreClient::Connect(store, self, identity_.size, secret, connect_deadline));
+    ASSIGN_OR_RETURN(auto client, StoreClient::Connect(store, self, identity_.size, secret, deadline_));
     RETURN_IF_ERROR(client->Gather("join", "", deadline_).status());
     return client;
   }
@@ -93,7 +92,7 @@ class Joiner {
     Met met;
     ASSIGN_OR_RETURN(const Endpoint store, ParseEndpoint(identity_.store));
     ASSIGN_OR_RETURN(met.secret, SecretFor(store));
-    ASSIGN_OR_RETURN(met.client, Meet(store, met.secret, deadline_));
+    ASSIGN_OR_RETURN(met.client, Meet(store, met.secret));
     return met;
   }
 
@@ -112,7 +111,7 @@ class Joiner {
         met.server = *std::move(server);
       }
     }
-    auto client = MeetAgain([&] { return Meet(store, met.secret, deadline_); });
+    auto client = MeetAgain([&] { return Meet(store, met.secret); });
     if (!client.ok() && taken) {
       return Annotate(client.status(), "rank 0 found the store's port taken and could not use what is there");
     }
@@ -129,7 +128,7 @@ class Joiner {
     if (first()) {
       ASSIGN_OR_RETURN(met.server, Serve(Endpoint{"127.0.0.1", 0}, met.secret));
       RETURN_IF_ERROR(rendezvous.Publish(met.server->endpoint()));
-      auto client = Meet(met.server->endpoint(), met.secret, deadline_);
+      auto client = Meet(met.server->endpoint(), met.secret);
       rendezvous.Remove(met.server->endpoint());
       RETURN_IF_ERROR(client.status());
       met.client = *std::move(client);
@@ -143,7 +142,8 @@ class Joiner {
     return met;
   }
 
-  // Failing to connect or to prove oneself may only mean that the file is a dead job's: read it again.
+  // Failing to connect or to prove oneself may only mean that the file is a dead job's: read it again. Who has proved
+  // itself waits as long as it may: to go and come again would be to join twice.
   absl::StatusOr<std::unique_ptr<StoreClient>> MeetAtPerhapsStale(const Endpoint& store,
                                                                   const std::string& secret) const {
     const TimePoint attempt = std::min(deadline_, std::chrono::steady_clock::now() + kStaleAttempt);
@@ -152,7 +152,7 @@ class Joiner {
       return absl::UnavailableError(probe.status().message());
     }
     const HandshakeIdentity self{identity_.job_id, kFirstEpoch, identity_.rank, Role::kRank};
-    auto client = StoreClient::Connect(store, self, identity_.size, secret, attempt);
+    auto client = StoreClient::Connect(store, self, identity_.size, secret, deadline_, attempt);
     if (!client.ok() && !absl::IsFailedPrecondition(client.status())) {
       return absl::UnavailableError(client.status().message());
     }

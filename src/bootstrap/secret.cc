@@ -50,15 +50,19 @@ absl::Status WriteWhole(int fd, std::string_view bytes) {
   return absl::OkStatus();
 }
 
+constexpr char kOwnDirectory[] =
+    ": have it removed, or set XDG_RUNTIME_DIR to a directory that only this user may write";
+
 absl::Status CheckOwnedDirectory(const std::string& path) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   struct stat info {};
   if (!fd || fstat(fd.get(), &info) != 0) {
-    return absl::FailedPreconditionError(ErrnoStatus(absl::StrCat("open directory ", path)).message());
+    return absl::FailedPreconditionError(
+        absl::StrCat(ErrnoStatus(absl::StrCat("open directory ", path)).message(), kOwnDirectory));
   }
   if (info.st_uid != geteuid()) {
-    return absl::FailedPreconditionError(absl::StrCat(path, " belongs to user ", info.st_uid, ", not to user ",
-                                                      geteuid(), ": have it removed, or set GYRE_SECRET_FILE"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, " belongs to user ", info.st_uid, ", not to user ", geteuid(), kOwnDirectory));
   }
   if ((info.st_mode & 077) != 0) {
     return absl::FailedPreconditionError(absl::StrCat(path, " is open to other users: chmod 700 ", path));
@@ -115,8 +119,9 @@ absl::StatusOr<UniqueFd> MakeSecretFd(std::string_view secret) {
 
 absl::StatusOr<std::string> ReadSecretFd(int fd) {
   const std::string what = absl::StrCat("descriptor ", fd, " (GYRE_SECRET_FD)");
-  struct stat info {};
-  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+  const int seals = fcntl(fd, F_GET_SEALS);  // other files have none
+  if (seals < 0 || (seals & kSeals) != kSeals) {
     return absl::FailedPreconditionError(
         absl::StrCat(what, " is not the secret the launcher handed down: a program between it and this one closed it"));
   }

@@ -22,7 +22,7 @@ absl::StatusOr<std::string> MakeSecret();
 absl::StatusOr<UniqueFd> MakeSecretFd(std::string_view secret);
 
 // The counterpart. Reads without moving the file's offset, so that any number of processes may read the same one; the
-// descriptor stays open. kFailedPrecondition: not a file that holds a secret.
+// descriptor stays open. kFailedPrecondition: not such a file (a program on the way closed it, and opened another).
 absl::StatusOr<std::string> ReadSecretFd(int fd);
 
 // The whole file is the secret, but for line ends at its end. kFailedPrecondition unless it is a regular file of this

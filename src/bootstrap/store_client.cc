@@ -37,10 +37,10 @@ StoreClient::~StoreClient() = default;
 
 absl::StatusOr<std::unique_ptr<StoreClient>> StoreClient::Connect(const Endpoint& store, const HandshakeIdentity& self,
                                                                   int size, const std::string& secret,
-                                                                  TimePoint deadline) {
+                                                                  TimePoint deadline, TimePoint reach) {
   const std::string name = absl::StrCat("the store at ", ToString(store));
   const auto connect = [&store](TimePoint until) { return ConnectTcp(store, until); };
-  ASSIGN_OR_RETURN(Connected connected, ConnectAuthenticated(name, connect, self, secret, deadline));
+  ASSIGN_OR_RETURN(Connected connected, ConnectAuthenticated(name, connect, self, secret, std::min(reach, deadline)));
   if (connected.peer.role != Role::kStore) {
     return absl::FailedPreconditionError(absl::StrCat(name, " is no store but ", Describe(connected.peer)));
   }

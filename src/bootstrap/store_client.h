@@ -27,11 +27,13 @@ class StoreClient {
   // Retries with a short back-off while nobody listens at `store`. A client of role kRank also joins: it counts as that
   // rank until it is destroyed. The n-th client of a rank meets the n-th client of the others in Gather, so that
   // several runtimes of a process do not mix.
+  // `reach`, if earlier than the deadline, is for connecting and the handshake alone.
   //   kDeadlineExceeded    names the endpoint and the last cause
   //   kUnauthenticated     the store holds another secret or serves another job
   //   kFailedPrecondition  the store's job has another size; another process holds the same rank
   static absl::StatusOr<std::unique_ptr<StoreClient>> Connect(const Endpoint& store, const HandshakeIdentity& self,
-                                                              int size, const std::string& secret, TimePoint deadline);
+                                                              int size, const std::string& secret, TimePoint deadline,
+                                                              TimePoint reach = TimePoint::max());
   ~StoreClient();
 
   // Replaces the value.

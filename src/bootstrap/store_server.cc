@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/thread.h"
 #include "bootstrap/store_state.h"
 #include "net/acceptor.h"
 #include "net/event_loop.h"
@@ -45,7 +46,7 @@ class StoreServer::Service {
     ASSIGN_OR_RETURN(listener_, AuthenticatingListener::Create(*loop_, std::move(listener), std::move(self),
                                                                options.secret, kAcceptorOptions,
                                                                [this](AcceptedPeer peer) { Admit(std::move(peer)); }));
-    thread_ = std::thread([this] { Run(); });
+    ASSIGN_OR_RETURN(thread_, StartThread("serve the store", [this] { Run(); }));
     return absl::OkStatus();
   }
 
@@ -189,9 +190,9 @@ class StoreServer::Service {
 };
 
 absl::StatusOr<std::unique_ptr<StoreServer>> StoreServer::Start(const Endpoint& listen,
-                                                                const StoreServerOptions& options) {
+                                                                const StoreServerOptions& options, TimePoint deadline) {
   if (options.size < 1) return absl::InvalidArgumentError(absl::StrCat("a job of ", options.size, " ranks"));
-  ASSIGN_OR_RETURN(UniqueFd listener, ListenTcp(listen, kBacklog));
+  ASSIGN_OR_RETURN(UniqueFd listener, ListenTcp(listen, kBacklog, deadline));
   ASSIGN_OR_RETURN(Endpoint endpoint, LocalEndpoint(listener.get()));
   ASSIGN_OR_RETURN(std::unique_ptr<EventLoop> loop, EventLoop::Create());
   auto service = std::make_unique<Service>(std::move(loop), std::move(endpoint), options);

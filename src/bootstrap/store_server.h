@@ -2,7 +2,8 @@
 // socket; docs/wire_format.md has the messages.
 //
 // Bounds: key 1 KiB, value 1 MiB, everything stored 256 MiB, a reply 16 MiB (a Gather's values together included);
-// 256 connections under authentication, each for at most 5 s, under 1 MiB of memory for all of them.
+// 256 connections under authentication, each for at most 5 s; memory for all of them: 256 KiB, and as often the secret
+// and the job id.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/clock.h"
 #include "net/endpoint.h"
 
 namespace gyre {
@@ -24,8 +26,10 @@ struct StoreServerOptions {
 // Owns one thread, which sleeps while nothing happens. Thread-safe.
 class StoreServer {
  public:
-  // Port 0: the kernel chooses one. kAlreadyExists: the port is taken.
-  static absl::StatusOr<std::unique_ptr<StoreServer>> Start(const Endpoint& listen, const StoreServerOptions& options);
+  // Port 0: the kernel chooses one. Blocks only to look up a name, until `deadline` at most (kDeadlineExceeded).
+  // kAlreadyExists: the port is taken. kResourceExhausted: no room for a thread.
+  static absl::StatusOr<std::unique_ptr<StoreServer>> Start(const Endpoint& listen, const StoreServerOptions& options,
+                                                            TimePoint deadline);
 
   // Sends what clients are still owed (for at most 2 s, to a client that does not read), then closes.
   ~StoreServer();

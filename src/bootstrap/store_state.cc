@@ -147,7 +147,7 @@ void StoreState::LoseRank(int instance, int rank) {
   for (auto gather = gathers_.lower_bound({instance, ""});
        gather != gathers_.end() && gather->first.first == instance;) {
     const auto next = std::next(gather);
-    if (gather->second.Complete()) {
+    if (gather->second.Decided()) {
       MarkTaken(gather, rank);
     } else {
       for (auto& [id, client] : clients_) {
@@ -224,13 +224,16 @@ void StoreState::Gather(ConnectionId id, Client& client, uint32_t sequence, cons
   }
   const GatherKey key{client.instance, std::string(request.key)};
   auto gather = gathers_.find(key);
-  const bool complete = gather != gathers_.end() && gather->second.Complete();
-  if (!complete) {
+  const bool decided = gather != gathers_.end() && gather->second.Decided();
+  if (!decided) {
     if (const auto lost = LostRank(client.instance)) return Answer(id, sequence, RankLeft(request.key, *lost));
     if (gather == gathers_.end()) gather = gathers_.emplace(key, GatherState{}).first;
     if (const absl::Status given = GiveValue(gather, client.peer.rank, request.value); !given.ok()) {
-      if (gather->second.given == 0) Erase(gather);
-      return Answer(id, sequence, given);
+      if (gather->second.values.empty()) {  // not even room to remember it
+        Erase(gather);
+        return Answer(id, sequence, given);
+      }
+      Fail(gather, given);
     }
   } else if (gather->second.taken[static_cast<size_t>(client.peer.rank)]) {
     return Answer(id, sequence,
@@ -238,7 +241,7 @@ void StoreState::Gather(ConnectionId id, Client& client, uint32_t sequence, cons
                       absl::StrCat("gather \"", key.second, "\" is begun again before all ranks had its result")));
   }
   client.wait = Wait{sequence, WaitUntil(now, request.timeout_ms), request.timeout_ms, {}, key};
-  if (gather->second.Complete()) Deliver(gather);
+  if (gather->second.Decided()) Deliver(gather);
 }
 
 absl::Status StoreState::GiveValue(Gathers::iterator gather, int rank, std::string_view value) {
@@ -267,17 +270,31 @@ absl::Status StoreState::GiveValue(Gathers::iterator gather, int rank, std::stri
   return absl::OkStatus();
 }
 
+// One value less than all is of no use to anybody: the others must not wait for it. The values are let go.
+void StoreState::Fail(Gathers::iterator gather, absl::Status why) {
+  GatherState& state = gather->second;
+  state.failed = std::move(why);
+  for (auto& value : state.values) {
+    if (!value) continue;
+    stored_bytes_ -= value->size();
+    state.stored_bytes -= value->size();
+    value.reset();
+  }
+}
+
 // Gives the result to all who wait for it.
 void StoreState::Deliver(Gathers::iterator gather) {
+  const absl::Status status = gather->second.failed;
   std::vector<std::string> values;
-  values.reserve(gather->second.values.size());
-  for (auto& value : gather->second.values) values.push_back(*value);
-  const std::string result = EncodeValues(values);
+  for (auto& value : gather->second.values) {
+    if (value) values.push_back(*value);
+  }
+  const std::string result = status.ok() ? EncodeValues(values) : "";
   const GatherKey key = gather->first;
   std::vector<int> ranks;
   for (auto& [id, client] : clients_) {
     if (!client.wait || client.wait->gather != key) continue;
-    Answer(id, client.wait->sequence, absl::OkStatus(), result);
+    Answer(id, client.wait->sequence, status, result);
     client.wait.reset();
     ranks.push_back(client.peer.rank);
   }

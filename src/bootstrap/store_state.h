@@ -70,12 +70,13 @@ class StoreState {
   };
   struct GatherState {
     std::vector<std::optional<std::string>> values;
-    std::vector<bool> taken;  // once complete: who has had the result, or will not come for it
+    std::vector<bool> taken;  // once decided: who has had the result, or will not come for it
+    absl::Status failed;      // why there can be no result: then this is it, for all
     int given = 0;
     int taken_count = 0;
     size_t reply_bytes = 0;
     size_t stored_bytes = 0;  // what it counts for in the store's total
-    bool Complete() const { return given == static_cast<int>(values.size()); }
+    bool Decided() const { return !failed.ok() || given == static_cast<int>(values.size()); }
   };
   using Gathers = std::map<GatherKey, GatherState>;
 
@@ -90,6 +91,7 @@ class StoreState {
 
   absl::Status Put(std::string_view key, std::string_view value);
   absl::Status GiveValue(Gathers::iterator gather, int rank, std::string_view value);
+  void Fail(Gathers::iterator gather, absl::Status why);
   void Deliver(Gathers::iterator gather);
   void MarkTaken(Gathers::iterator gather, int rank);
   void Erase(Gathers::iterator gather);

@@ -56,14 +56,6 @@ std::vector<Process> ReadAll(const std::string& path) {
   return all;
 }
 
-std::vector<Process> Threads(pid_t pid) {
-  return ReadAll("/proc/" + std::to_string(pid) + "/task");
-}
-
-bool IsDead(const Process& thread) {
-  return thread.state == 'Z' || thread.state == 'X';
-}
-
 // Through a descriptor, and after a second look: by now the number may belong to someone else.
 void Kill(const Process& process) {
   const UniqueFd fd = OpenPidfd(process.pid);
@@ -92,18 +84,15 @@ std::vector<Process> Descendants(pid_t root) {
   return found;
 }
 
-std::vector<pid_t> LivingThreads(pid_t pid) {
-  std::vector<pid_t> living;
-  for (const Process& thread : Threads(pid)) {
-    if (!IsDead(thread)) living.push_back(thread.pid);
-  }
-  return living;
+std::vector<Process> LivingThreads(pid_t pid) {
+  std::vector<Process> threads = ReadAll("/proc/" + std::to_string(pid) + "/task");
+  std::erase_if(threads, [](const Process& thread) { return thread.state == 'Z' || thread.state == 'X'; });
+  return threads;
 }
 
 bool IsStopped(pid_t pid) {
-  std::vector<Process> threads = Threads(pid);
-  std::erase_if(threads, IsDead);
-  return !threads.empty() && std::ranges::all_of(threads, [](const Process& t) { return t.state == 'T'; });
+  const std::vector<Process> threads = LivingThreads(pid);
+  return !threads.empty() && std::ranges::all_of(threads, [](const Process& thread) { return thread.state == 'T'; });
 }
 
 bool KillDescendants(TimePoint deadline) {

@@ -12,7 +12,7 @@
 
 namespace gyre::launch {
 
-struct Process {
+struct Process {  // or a thread
   pid_t pid = 0;
   pid_t parent = 0;
   char state = '?';                    // of its main thread, as in /proc/PID/stat; Z: the others may live on
@@ -23,7 +23,7 @@ struct Process {
 std::vector<Process> Descendants(pid_t root);
 
 // The threads of `pid` that live: a process whose main thread has ended (pthread_exit) looks dead but may have some.
-std::vector<pid_t> LivingThreads(pid_t pid);
+std::vector<Process> LivingThreads(pid_t pid);
 
 // Whether `pid` lives and is stopped, with all its threads.
 bool IsStopped(pid_t pid);

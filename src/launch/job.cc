@@ -26,7 +26,8 @@ absl::StatusOr<Job> Job::Start(int size) {
   ASSIGN_OR_RETURN(job.identity_.job_id, RandomId());
   ASSIGN_OR_RETURN(job.store_,
                    StoreServer::Start(Endpoint{"127.0.0.1", 0},
-                                      {.secret = secret, .job_id = job.identity_.job_id, .epoch = 0, .size = size}));
+                                      {.secret = secret, .job_id = job.identity_.job_id, .epoch = 0, .size = size},
+                                      TimePoint::max()));  // an address takes no time
   job.identity_.size = size;
   job.identity_.store = ToString(job.store_->endpoint());
   job.identity_.secret_fd = absl::StrCat(job.secret_.get());

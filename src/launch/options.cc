@@ -32,9 +32,10 @@ Output passes line by line and unchanged. A tag reads [RANK]<stdout>: and a time
 it. --output-dir also keeps each rank's output, untagged, in DIR/rank.N.out and DIR/rank.N.err.
 
 The first rank that fails, by time, is the root cause. The others may end by themselves for --settle seconds (they
-learn of the loss from the library); then gyrerun sends SIGTERM, and after --grace seconds SIGKILL. Nothing that the
-ranks have started outlives gyrerun. SIGINT, SIGTERM, SIGHUP and SIGQUIT end the job likewise, a second SIGINT at
-once; SIGUSR1 and SIGUSR2 are passed on to the ranks.
+learn of the loss from the library); then, or once only stopped ranks are left, gyrerun sends SIGTERM, and after
+--grace seconds SIGKILL. Nothing that the ranks have started outlives gyrerun. SIGINT, SIGTERM, SIGHUP and SIGQUIT end
+the job likewise, a second SIGINT at once; SIGUSR1 and SIGUSR2 are passed on to the ranks. Signals that gyrerun was
+started with as ignored (nohup) stay so.
 
 Exit code: 0 when all ranks exit 0; else that of the rank that failed first, 128 + N if signal N killed it or ended
 gyrerun; 64 wrong usage; 69 the job could not be started; 74 output could not be written (141: its reader has gone);

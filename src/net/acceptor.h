@@ -41,7 +41,8 @@ struct AcceptorCounts {
 // oldest: so a flood of strangers who do not know the job drops its own. A client that was dropped sees kUnavailable.
 //
 // Works on an event loop of the caller's and hands each authenticated peer to `on_peer`, on the loop's thread. The
-// loop must outlive it. Memory before authentication: under 1 KiB a pending connection, and a copy of the secret.
+// loop must outlive it. Memory before authentication: under 1 KiB a pending connection, and copies of the secret and
+// the job id.
 class AuthenticatingListener {
  public:
   using OnPeer = std::function<void(AcceptedPeer)>;

@@ -279,10 +279,4 @@ absl::StatusOr<HandshakeIdentity> AuthenticateTo(int fd, const HandshakeIdentity
   return Run(client, fd, std::move(hello), deadline);
 }
 
-absl::StatusOr<HandshakeIdentity> AuthenticateFrom(int fd, const HandshakeIdentity& self, const std::string& secret,
-                                                   TimePoint deadline) {
-  HandshakeServer server(self, secret);
-  return Run(server, fd, {}, deadline);
-}
-
 }  // namespace gyre

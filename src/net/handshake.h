@@ -112,14 +112,13 @@ class HandshakeClient final : public Handshake {
   bool proved_ = false;
 };
 
-// --- Blocking forms, over a connected stream socket ---
-// Return by the deadline with the other side's identity, having consumed not a byte after the handshake. Errors are
+// The client's side as one blocking call, over a connected stream socket; net/acceptor.h has the server's.
+//
+// Returns by the deadline with the other side's identity, having consumed not a byte after the handshake. Errors are
 // the state machine's, and kUnavailable (the other side closed; from a server under attack: try again) and
 // kDeadlineExceeded.
 
 absl::StatusOr<HandshakeIdentity> AuthenticateTo(int fd, const HandshakeIdentity& self, const std::string& secret,
                                                  TimePoint deadline);
-absl::StatusOr<HandshakeIdentity> AuthenticateFrom(int fd, const HandshakeIdentity& self, const std::string& secret,
-                                                   TimePoint deadline);
 
 }  // namespace gyre

@@ -27,9 +27,9 @@ namespace gyre {
 
 // --- TCP ---
 
-// Port 0: the kernel chooses; LocalEndpoint tells. kAlreadyExists: the port is taken. Resolves names without a time
-// limit: give addresses where that matters.
-absl::StatusOr<UniqueFd> ListenTcp(const Endpoint& endpoint, int backlog);
+// Port 0: the kernel chooses; LocalEndpoint tells. kAlreadyExists: the port is taken. The deadline is for the name to
+// be looked up: an address takes no time.
+absl::StatusOr<UniqueFd> ListenTcp(const Endpoint& endpoint, int backlog, TimePoint deadline);
 
 // The address a socket is bound to.
 absl::StatusOr<Endpoint> LocalEndpoint(int fd);
@@ -46,9 +46,6 @@ absl::StatusOr<UniqueFd> ListenUnix(std::string_view name, int backlog);
 
 // One attempt; waits only where the listener's backlog is full.
 absl::StatusOr<UniqueFd> ConnectUnix(std::string_view name, TimePoint deadline);
-
-// The user at the other end.
-absl::StatusOr<uid_t> PeerUid(int fd);
 
 // --- Bytes ---
 

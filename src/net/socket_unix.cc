@@ -76,11 +76,4 @@ absl::StatusOr<UniqueFd> ConnectUnix(std::string_view name, TimePoint deadline) 
   return fd;
 }
 
-absl::StatusOr<uid_t> PeerUid(int fd) {
-  ucred credentials{};
-  socklen_t length = sizeof(credentials);
-  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) return ErrnoStatus("SO_PEERCRED");
-  return credentials.uid;
-}
-
 }  // namespace gyre

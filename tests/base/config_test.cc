@@ -73,14 +73,42 @@ TEST(Config, OptionsInCodeWin) {
 
 TEST(Config, RefusesNonsenseByName) {
   const std::pair<const char*, const char*> kWrong[] = {
-      {"GYRE_SIZE", "x"},         {"GYRE_RANK", "-1"},
-      {"GYRE_TIMEOUT", "0"},      {"GYRE_TIMEOUT", "nan"},
-      {"GYRE_SPIN", "maybe"},     {"GYRE_ARENA_BYTES", "0"},
-      {"GYRE_LOG_LEVEL", "loud"}, {"GYRE_TIMEOUT", "1e300"},
-      {"GYRE_SECRET_FD", "one"},  {"GYRE_HEARTBEAT_INTERVAL_MS", "1.5"}};
+      {"GYRE_SIZE", "x"},         {"GYRE_RANK", "-1"},         {"GYRE_TIMEOUT", "0"},
+      {"GYRE_TIMEOUT", "nan"},    {"GYRE_SPIN", "maybe"},      {"GYRE_ARENA_BYTES", "0"},
+      {"GYRE_LOG_LEVEL", "loud"}, {"GYRE_TIMEOUT", "1e300"},   {"GYRE_HEARTBEAT_INTERVAL_MS", "1.5"}};
   for (const auto& [name, value] : kWrong) {
     EXPECT_THAT(Load({{name, value}}), MatchesStatus(StatusCode::kInvalidArgument, std::string(name) + "=" + value));
   }
+}
+
+TEST(Config, GyrerunsIdentityIsTakenWholeOrNotAtAll) {
+  std::map<std::string, std::string, std::less<>> gyreruns = {{"GYRE_RANK", "3"},
+                                                              {"GYRE_SIZE", "8"},
+                                                              {"GYRE_STORE", "127.0.0.1:4000"},
+                                                              {"GYRE_JOB_ID", "theirs"},
+                                                              {"GYRE_SECRET_FD", "7"},
+                                                              {"GYRE_SECRET_FILE", "/a/file"}};
+  RuntimeOptions options;
+  options.rank = 1;
+  options.size = 2;
+  const auto in_code = Load(gyreruns, options);
+  ASSERT_THAT(in_code, IsOk());
+  EXPECT_FALSE(in_code->store || in_code->job_id || in_code->secret_fd);
+  EXPECT_EQ(in_code->secret_file, "/a/file");
+  options.store = "127.0.0.1:5000";
+  EXPECT_EQ(Load(gyreruns, options)->store, "127.0.0.1:5000");
+
+  // A user's own store and job are for whoever gives the rank.
+  gyreruns.erase("GYRE_SECRET_FD");
+  options.store.reset();
+  EXPECT_EQ(Load(gyreruns, options)->store, "127.0.0.1:4000");
+  EXPECT_EQ(Load(gyreruns, options)->job_id, "theirs");
+
+  const auto remains = Load({{"GYRE_STORE", "127.0.0.1:4000"}, {"GYRE_SECRET_FD", "7"}});
+  ASSERT_THAT(remains, IsOk());
+  EXPECT_FALSE(remains->store || remains->secret_fd);
+  EXPECT_THAT(Load({{"GYRE_RANK", "0"}, {"GYRE_SIZE", "1"}, {"GYRE_SECRET_FD", "one"}}),
+              MatchesStatus(StatusCode::kInvalidArgument, "GYRE_SECRET_FD=one"));
 }
 
 TEST(Config, RefusesContradictions) {

@@ -56,7 +56,8 @@ class Campaign {
 
   absl::Status Run() {
     ASSIGN_OR_RETURN(secret_, MakeSecret());
-    ASSIGN_OR_RETURN(store_, StoreServer::Start({"127.0.0.1", 0}, {secret_, "campaign", kEpoch, kRanks}));
+    ASSIGN_OR_RETURN(store_,
+                     StoreServer::Start({"127.0.0.1", 0}, {secret_, "campaign", kEpoch, kRanks}, TimePoint::max()));
     ASSIGN_OR_RETURN(UniqueFd listener, ListenUnix(unix_name_, 64));
     ASSIGN_OR_RETURN(acceptor_, Acceptor::Create(std::move(listener), Rank(0), secret_));
     memory_before_ = ResidentBytes();

@@ -16,6 +16,9 @@
 #include "base/status.h"
 #include "bootstrap/local_rendezvous.h"
 #include "bootstrap/secret.h"
+#include "bootstrap/store_protocol.h"
+#include "net/acceptor.h"
+#include "net/framing.h"
 #include "net/socket.h"
 #include "support/ranks.h"
 #include "support/status_matchers.h"
@@ -47,7 +50,7 @@ class MembershipTest : public testing::Test {
     std::ofstream(path) << std::string(32, 's');
     EXPECT_EQ(chmod(path.c_str(), 0600), 0);
     secret_file_ = path;
-    const auto listener = ListenTcp({"127.0.0.1", 0}, 1);
+    const auto listener = ListenTcp({"127.0.0.1", 0}, 1, In(1000));
     free_port_ = LocalEndpoint(listener->get())->port;
   }
 
@@ -145,7 +148,7 @@ TEST_F(MembershipTest, ALaunchersStoreIsUsed) {
   const std::string secret = *MakeSecret();
   const auto fd = MakeSecretFd(secret);
   ASSERT_THAT(fd, IsOk());
-  const auto server = StoreServer::Start({"127.0.0.1", 0}, {secret, "launched", 0, 3});
+  const auto server = StoreServer::Start({"127.0.0.1", 0}, {secret, "launched", 0, 3}, In(1000));
   ASSERT_THAT(server, IsOk());
   support::RunThreads(3, [&](const support::Rank& rank) {
     const Variables variables = {{"GYRE_RANK", absl::StrCat(rank.rank)},
@@ -196,7 +199,7 @@ TEST_F(MembershipTest, StaleRendezvousFilesAreSurvived) {
   const std::string user_directory = *UserDirectory(FixedEnvironment({{"XDG_RUNTIME_DIR", directory_.path()}}));
   const LocalRendezvous stale(user_directory, "slurm-1.0");
   // Once where nobody listens any more, once where somebody else's store does.
-  const auto others = StoreServer::Start({"127.0.0.1", 0}, {std::string(32, 'o'), "other", 0, 2});
+  const auto others = StoreServer::Start({"127.0.0.1", 0}, {std::string(32, 'o'), "other", 0, 2}, In(1000));
   ASSERT_THAT(others, IsOk());
   for (const Endpoint& endpoint : {Endpoint{"127.0.0.1", free_port_}, (*others)->endpoint()}) {
     ASSERT_THAT(stale.Publish(endpoint), IsOk());
@@ -207,6 +210,52 @@ TEST_F(MembershipTest, StaleRendezvousFilesAreSurvived) {
       ExpectGathers(**membership, "g");
     });
   }
+}
+
+TEST_F(MembershipTest, ABusyStoreIsNotTakenForAStaleOne) {
+  // It lets the rank prove itself at once, but takes its time to answer.
+  const Environment environment = FixedEnvironment(Slurm(1, 2));
+  auto listener = ListenTcp({"127.0.0.1", 0}, 8, In(1000));
+  ASSERT_THAT(listener, IsOk());
+  ASSERT_THAT(LocalRendezvous(*UserDirectory(environment), "slurm-1.0").Publish(*LocalEndpoint(listener->get())),
+              IsOk());
+  const auto acceptor =
+      Acceptor::Create(*std::move(listener), {"slurm-1.0", 0, -1, Role::kStore}, *UserSecret(environment));
+  ASSERT_THAT(acceptor, IsOk());
+  absl::StatusOr<AcceptedPeer> rank;  // its connection stays open until the end
+  std::thread store([&] {
+    rank = (*acceptor)->Next(In(5000));
+    ASSERT_THAT(rank, IsOk());
+    std::this_thread::sleep_for(std::chrono::milliseconds(2300));
+    const FrameHeader joined{static_cast<uint16_t>(StoreMessage::kReply), 0, 0, 1};
+    const FrameHeader gathered{static_cast<uint16_t>(StoreMessage::kReply), 0, 0, 2};
+    const std::string replies = EncodeFrame(joined, "") + EncodeFrame(gathered, EncodeValues({"", ""}));
+    EXPECT_THAT(SendAll(rank->fd.get(), AsBytes(replies), In(1000)), IsOk());
+  });
+  EXPECT_THAT(Join(Slurm(1, 2), 8000), IsOk());
+  store.join();
+}
+
+TEST_F(MembershipTest, UnderGyrerunAnIdentityGivenInCodeIsItsOwn) {
+  const std::string store = ToString({"127.0.0.1", free_port_});
+  support::RunThreads(2, [&](const support::Rank& rank) {
+    RuntimeOptions options;
+    options.rank = rank.rank;
+    options.size = 2;
+    options.store = store;
+    const Environment environment = FixedEnvironment({{"GYRE_RANK", "5"},
+                                                      {"GYRE_SIZE", "7"},
+                                                      {"GYRE_JOB_ID", absl::StrCat("of rank ", rank.rank)},
+                                                      {"GYRE_STORE", "127.0.0.1:1"},
+                                                      {"GYRE_SECRET_FD", "987"},
+                                                      {"XDG_RUNTIME_DIR", directory_.path()}});
+    const auto config = LoadConfig(options, environment);
+    ASSERT_THAT(config, IsOk());
+    const auto membership = Membership::Join(*config, environment, In(20'000));
+    ASSERT_THAT(membership, IsOk());
+    EXPECT_EQ((*membership)->launcher(), "explicit");
+    ExpectGathers(**membership, "g");
+  });
 }
 
 TEST_F(MembershipTest, MissingRanksAreNamed) {
@@ -240,7 +289,7 @@ TEST_F(MembershipTest, AnotherSecretIsToldOnBothSides) {
 }
 
 TEST_F(MembershipTest, ATakenPortIsExplained) {
-  const auto others = StoreServer::Start({"127.0.0.1", free_port_}, {std::string(32, 's'), "other", 0, 2});
+  const auto others = StoreServer::Start({"127.0.0.1", free_port_}, {std::string(32, 's'), "other", 0, 2}, In(1000));
   ASSERT_THAT(others, IsOk());
   EXPECT_THAT(Join(Torchrun(0, 2), 2000), MatchesStatus(StatusCode::kUnauthenticated, "port taken"));
 }

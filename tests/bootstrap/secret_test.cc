@@ -1,6 +1,7 @@
 #include "bootstrap/secret.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -61,8 +62,13 @@ TEST_F(SecretTest, RefusesDescriptorsThatHoldNone) {
   ASSERT_EQ(pipe(pipe_fds), 0);
   const UniqueFd a(pipe_fds[0]), b(pipe_fds[1]);
   EXPECT_THAT(ReadSecretFd(a.get()), MatchesStatus(StatusCode::kFailedPrecondition, "GYRE_SECRET_FD"));
-  const UniqueFd file(open(File("short", 0600).c_str(), O_RDONLY));
-  EXPECT_THAT(ReadSecretFd(file.get()), MatchesStatus(StatusCode::kFailedPrecondition, "5 bytes"));
+  const UniqueFd file(open(File(kGood, 0600).c_str(), O_RDONLY));
+  EXPECT_THAT(ReadSecretFd(file.get()), MatchesStatus(StatusCode::kFailedPrecondition, "is not the secret"));
+  const UniqueFd memory(memfd_create("memory", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(write(memory.get(), "short", 5), 5);
+  EXPECT_THAT(ReadSecretFd(memory.get()), MatchesStatus(StatusCode::kFailedPrecondition, "is not the secret"));
+  ASSERT_EQ(fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE), 0);
+  EXPECT_THAT(ReadSecretFd(memory.get()), MatchesStatus(StatusCode::kFailedPrecondition, "5 bytes"));
 }
 
 TEST_F(SecretTest, ReadsPrivateFiles) {
@@ -126,7 +132,12 @@ TEST_F(SecretTest, TheUsersDirectoryMustBePrivate) {
   std::filesystem::create_directory(directory_.path() / "elsewhere");
   ASSERT_EQ(chmod((directory_.path() / "elsewhere").c_str(), 0700), 0);
   std::filesystem::create_directory_symlink(directory_.path() / "elsewhere", gyre);
-  EXPECT_THAT(UserDirectory(Home()), MatchesStatus(StatusCode::kFailedPrecondition, "gyre"));
+  EXPECT_THAT(UserDirectory(Home()), MatchesStatus(StatusCode::kFailedPrecondition, "XDG_RUNTIME_DIR"));
+  std::filesystem::remove(gyre);
+  if (geteuid() != 0) return;  // only root can give a directory away
+  std::filesystem::create_directory(gyre);
+  ASSERT_EQ(chown(gyre.c_str(), 65534, 65534), 0);
+  EXPECT_THAT(UserDirectory(Home()), MatchesStatus(StatusCode::kFailedPrecondition, "XDG_RUNTIME_DIR"));
 }
 
 TEST_F(SecretTest, AnUnusableRuntimeDirectoryIsPassedOver) {

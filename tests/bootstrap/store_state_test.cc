@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "absl/strings/str_cat.h"
 #include "support/status_matchers.h"
 
 namespace gyre {
@@ -256,23 +257,49 @@ TEST_F(StoreStateTest, WhatIsStoredIsBounded) {
 }
 
 TEST_F(StoreStateTest, AGathersValuesMustFitIntoOneReply) {
-  StoreState large(64, 7);
-  const std::string value(1 << 20, 'v');
-  StatusCode last = StatusCode::kOk;
-  for (uint64_t id = 1; id <= 17 && last == StatusCode::kOk; ++id) {
-    large.Connected(id, {"job", 7, static_cast<int>(id), Role::kRank});
-    large.Handle(id,
-                 {{static_cast<uint16_t>(StoreMessage::kJoin), 0, 7, 1},
-                  EncodeRequest({.kind = StoreMessage::kJoin, .size = 64})},
-                 now_);
-    large.TakeReplies();
-    large.Handle(id,
-                 {{static_cast<uint16_t>(StoreMessage::kGather), 0, 7, 2},
-                  EncodeRequest({.kind = StoreMessage::kGather, .key = "g", .value = value, .timeout_ms = 9})},
-                 now_);
-    for (const auto& reply : large.TakeReplies()) last = reply.code;
+  constexpr uint64_t kSize = 20;
+  StoreState large(kSize, 7);
+  const auto send = [&](uint64_t id, const StoreRequest& request) {
+    large.Handle(id, {{static_cast<uint16_t>(request.kind), 0, 7, 1}, EncodeRequest(request)}, now_);
+  };
+  for (uint64_t id = 1; id <= kSize; ++id) {
+    large.Connected(id, {"job", 7, static_cast<int>(id) - 1, Role::kRank});
+    send(id, {.kind = StoreMessage::kJoin, .size = kSize});
   }
-  EXPECT_EQ(last, StatusCode::kResourceExhausted);
+  large.TakeReplies();
+  const size_t before = large.stored_bytes();
+  const std::string value(1 << 20, 'v');
+  std::map<uint64_t, StoreState::Reply> replies;
+  for (uint64_t id = 1; id <= kSize; ++id) {
+    send(id, {.kind = StoreMessage::kGather, .key = "g", .value = value, .timeout_ms = 1000});
+    for (const auto& reply : large.TakeReplies()) replies.emplace(reply.to, reply);
+    // The 16th is one too many: who waits is told, and who comes later.
+    EXPECT_EQ(replies.size(), id < 16 ? 0 : id);
+  }
+  for (const auto& [id, reply] : replies) {
+    EXPECT_EQ(reply.code, StatusCode::kResourceExhausted) << id;
+    EXPECT_NE(reply.payload.find("together are over 16 MiB"), std::string::npos) << reply.payload;
+  }
+  EXPECT_EQ(large.stored_bytes(), before);
+  EXPECT_EQ(large.NextExpiry(), TimePoint::max());
+  // The name may be used again.
+  for (uint64_t id = 1; id <= kSize; ++id) send(id, {.kind = StoreMessage::kGather, .key = "g", .timeout_ms = 1000});
+  for (const auto& reply : large.TakeReplies()) EXPECT_EQ(reply.code, StatusCode::kOk);
+}
+
+TEST_F(StoreStateTest, AGatherThatFailedIsOverForARankThatLeft) {
+  const std::string value(1 << 20, 'v');
+  for (int i = 0; i < 255; ++i) {
+    Set(9, absl::StrCat("key", i), value);
+    EXPECT_EQ(Taken(9).code, StatusCode::kOk);
+  }
+  Gather(1, "g", "");
+  Gather(2, "g", value);
+  ExpectError(1, StatusCode::kResourceExhausted, "full");
+  ExpectError(2, StatusCode::kResourceExhausted, "full");
+  const size_t bytes = state_.stored_bytes();
+  Disconnect(3);
+  EXPECT_LT(state_.stored_bytes(), bytes);
 }
 
 TEST_F(StoreStateTest, CloseEndsAllWaits) {

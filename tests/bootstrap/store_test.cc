@@ -16,6 +16,7 @@
 #include "bootstrap/store_client.h"
 #include "bootstrap/store_protocol.h"
 #include "bootstrap/store_server.h"
+#include "net/acceptor.h"
 #include "net/socket.h"
 #include "support/ranks.h"
 #include "support/status_matchers.h"
@@ -38,7 +39,7 @@ class StoreTest : public testing::Test {
  protected:
   void Start(int size) {
     size_ = size;
-    auto server = StoreServer::Start({"127.0.0.1", 0}, {kSecret, "job", 1, size});
+    auto server = StoreServer::Start({"127.0.0.1", 0}, {kSecret, "job", 1, size}, In(1000));
     ASSERT_THAT(server, IsOk());
     server_ = *std::move(server);
   }
@@ -167,7 +168,7 @@ TEST_F(StoreTest, ConnectRefusesAndExplains) {
               MatchesStatus(StatusCode::kAborted, "epoch"));
   EXPECT_THAT(StoreClient::Connect(server_->endpoint(), self, 3, kSecret, In(5000)),
               MatchesStatus(StatusCode::kFailedPrecondition, "a job of 2 ranks"));
-  EXPECT_THAT(StoreServer::Start(server_->endpoint(), {kSecret, "job", 1, 2}),
+  EXPECT_THAT(StoreServer::Start(server_->endpoint(), {kSecret, "job", 1, 2}, In(1000)),
               MatchesStatus(StatusCode::kAlreadyExists, "taken"));
   const Endpoint gone = server_->endpoint();
   server_.reset();
@@ -178,7 +179,7 @@ TEST_F(StoreTest, ConnectRefusesAndExplains) {
 }
 
 TEST_F(StoreTest, ASilentServerEndsAtTheDeadline) {
-  const auto listener = ListenTcp({"127.0.0.1", 0}, 8);
+  const auto listener = ListenTcp({"127.0.0.1", 0}, 8, In(1000));
   ASSERT_THAT(listener, IsOk());
   EXPECT_THAT(StoreClient::Connect(*LocalEndpoint(listener->get()), {"job", 1, 1, Role::kRank}, 2, kSecret, In(100)),
               MatchesStatus(StatusCode::kDeadlineExceeded, "handshake"));
@@ -188,19 +189,21 @@ TEST_F(StoreTest, ClientsSurviveAnyAnswer) {
   // A server that holds the secret but answers garbage, or lets go in the middle.
   std::mt19937_64 random(3);
   for (int round = 0; round < 30; ++round) {
-    const auto listener = ListenTcp({"127.0.0.1", 0}, 8);
+    auto listener = ListenTcp({"127.0.0.1", 0}, 8, In(1000));
     ASSERT_THAT(listener, IsOk());
+    const Endpoint endpoint = *LocalEndpoint(listener->get());
+    const auto acceptor = Acceptor::Create(*std::move(listener), {"job", 1, -1, Role::kStore}, kSecret);
+    ASSERT_THAT(acceptor, IsOk());
     std::string answer = EncodeFrame({static_cast<uint16_t>(StoreMessage::kReply), 0, 1, 1}, "x");
     if (round % 3 == 0) answer.resize(random() % answer.size());
     if (round % 3 == 1) answer[random() % answer.size()] ^= 1;
     if (round % 3 == 2) answer = EncodeFrame({6, static_cast<uint16_t>(200 + round), 1, 1}, "no such code");
     std::thread server([&] {
-      const UniqueFd fd(accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC));
-      EXPECT_THAT(AuthenticateFrom(fd.get(), {"job", 1, -1, Role::kStore}, kSecret, In(5000)), IsOk());
-      SendAll(fd.get(), AsBytes(answer), In(5000)).IgnoreError();
+      const auto peer = (*acceptor)->Next(In(5000));
+      ASSERT_THAT(peer, IsOk());
+      SendAll(peer->fd.get(), AsBytes(answer), In(5000)).IgnoreError();
     });
-    EXPECT_FALSE(
-        StoreClient::Connect(*LocalEndpoint(listener->get()), {"job", 1, 1, Role::kRank}, 2, kSecret, In(300)).ok());
+    EXPECT_FALSE(StoreClient::Connect(endpoint, {"job", 1, 1, Role::kRank}, 2, kSecret, In(300)).ok());
     server.join();
   }
 }

@@ -52,8 +52,8 @@ UniqueFd InputOf(const std::string& text) {
 
 // Whether it lives, be it only by one thread, and has the mark. A dead main thread has no environment to show.
 bool LivesWith(pid_t pid, const std::string& mark) {
-  for (const pid_t thread : LivingThreads(pid)) {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/task/" + std::to_string(thread) + "/environ",
+  for (const Process& thread : LivingThreads(pid)) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/task/" + std::to_string(thread.pid) + "/environ",
                        std::ios::binary);
     const std::string environment{std::istreambuf_iterator<char>(file), {}};
     if (environment.find(mark) != std::string::npos) return true;

@@ -22,7 +22,7 @@ namespace {
 // Whether the main thread of `pid` is gone, and another is not.
 bool IsHeadless(pid_t pid) {
   const auto threads = gyre::launch::LivingThreads(pid);
-  return threads.size() == 1 && threads[0] != pid;
+  return threads.size() == 1 && threads[0].pid != pid;
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace {
 
 // A port that was free a moment ago.
 std::string FreeLoopbackEndpoint() {
-  const auto listener = ListenTcp(Endpoint{"127.0.0.1", 0}, 1);
+  const auto listener = ListenTcp(Endpoint{"127.0.0.1", 0}, 1, TimePoint::max());
   return ToString(*LocalEndpoint(listener->get()));
 }
 
