@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <thread>
 
@@ -19,10 +20,10 @@ namespace {
   pthread_exit(nullptr);
 }
 
-// Whether the main thread of `pid` is gone, and another is not.
+// Whether the main thread of `pid` is gone, and another is not. (A sanitizer may have a thread of its own.)
 bool IsHeadless(pid_t pid) {
   const auto threads = gyre::launch::LivingThreads(pid);
-  return threads.size() == 1 && threads[0].pid != pid;
+  return !threads.empty() && std::ranges::none_of(threads, [&](const auto& thread) { return thread.pid == pid; });
 }
 
 }  // namespace
