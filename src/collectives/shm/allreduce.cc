@@ -111,20 +111,11 @@ void AllReduce::CopyOutSlices(int64_t chunk) {
   }
 }
 
-// The offsets come from other processes' memory; and who has left may have other plans for its buffers by now.
-absl::Status AllReduce::CheckTargets() {
-  for (int m = 0; m < size(); ++m) {
-    const int job_rank = group().ranks()[static_cast<size_t>(m)];
-    const shm::Slot::Offsets offsets = meeting().slot(m).offsets;
-    const int64_t last = group().node().arena_size(job_rank) - in_.bytes();
-    if (offsets.in < 0 || offsets.in > last || offsets.out < 0 || offsets.out > last) {
-      return absl::DataLossError(absl::StrCat(group().RankName(m), " announced a buffer outside its arena"));
-    }
-    if (group().node().block(job_rank).left.load(std::memory_order_acquire) != 0) {
-      return absl::AbortedError(absl::StrCat(Context(), " was aborted: ", group().RankName(m), " left the job"));
-    }
-  }
-  return absl::OkStatus();
+// The offsets come from another process's memory.
+bool AllReduce::IsInArena(int member) {
+  const shm::Slot::Offsets offsets = meeting().slot(member).offsets;
+  const int64_t last = group().node().arena_size(group().ranks()[static_cast<size_t>(member)]) - in_.bytes();
+  return offsets.in >= 0 && offsets.in <= last && offsets.out >= 0 && offsets.out <= last;
 }
 
 // Others may push into the buffers at any later time.
@@ -135,7 +126,15 @@ void AllReduce::OnGivenUp() {
 }
 
 AllReduce::Next AllReduce::Push() {
-  if (absl::Status wrong = CheckTargets(); !wrong.ok()) return GiveUp(std::move(wrong));
+  for (int m = 0; m < size(); ++m) {
+    // Who has left may have other plans for its buffers by now.
+    if (group().node().block(group().ranks()[static_cast<size_t>(m)]).left.load(std::memory_order_acquire) != 0) {
+      return GiveUpOn(m);
+    }
+    if (!IsInArena(m)) {
+      return GiveUp(absl::DataLossError(absl::StrCat(group().RankName(m), " announced a buffer outside its arena")));
+    }
+  }
   way_ = Way::kPush;
   const Range slice = SliceOf(in_.count, size(), rank(), kGrain);
   for (int m = 0; m < size(); ++m) {

@@ -26,7 +26,7 @@ class AllReduce final : public Operation {
   void OnGivenUp() override;
 
   Next Decide(int64_t round);
-  absl::Status CheckTargets();
+  bool IsInArena(int member);
   Next Direct(int64_t chunk);
   Next Pipelined(int64_t chunk);
   Next Push();

@@ -141,12 +141,17 @@ bool Operation::FindLost() {
     const auto loss = group_.node().LossOf(group_.ranks()[static_cast<size_t>(Member(m))]);
     if (!loss) continue;
     if (meeting().Gathered()) return false;  // it posted before it went
-    const shm::Node::Loss cause = group_.node().FirstLoss().value_or(*loss);
-    const std::string then = cause.rank == loss->rank ? "" : absl::StrCat("; then ", loss->text);
-    return Fail(absl::AbortedError(absl::StrCat(Context(), " was aborted: ", cause.text, then)),
-                {cause.in_order ? -1 : cause.rank, cause.text});
+    return FailFor(*loss);
   }
   return false;
+}
+
+// Names what came first, and the loss that is in the way.
+bool Operation::FailFor(const shm::Node::Loss& loss) {
+  const shm::Node::Loss cause = group_.node().FirstLoss().value_or(loss);
+  const std::string then = cause.rank == loss.rank ? "" : absl::StrCat("; then ", loss.text);
+  return Fail(absl::AbortedError(absl::StrCat(Context(), " was aborted: ", cause.text, then)),
+              {cause.in_order ? -1 : cause.rank, cause.text});
 }
 
 bool Operation::FailLate() {
@@ -180,6 +185,11 @@ bool Operation::Fail(absl::Status status, const shm::LastWords::Content& words) 
 Operation::Next Operation::GiveUp(absl::Status status) {
   const std::string text(status.message());
   Fail(std::move(status), {-1, absl::StrCat(group_.RankName(group_.rank()), " gave the communicator up: ", text)});
+  return Next::kEnd;
+}
+
+Operation::Next Operation::GiveUpOn(int member) {
+  if (!FindGivenUp()) FailFor(group_.node().DepartureOf(group_.ranks()[static_cast<size_t>(member)]));
   return Next::kEnd;
 }
 

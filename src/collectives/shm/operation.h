@@ -54,8 +54,10 @@ class Operation : public Pollable {
     return Next::kEnd;
   }
 
-  // From Consume, with a status that other ranks may not reach: ends the operation and breaks the group.
+  // From Consume, with what other ranks may not find: end the operation and break the group. For a member that has
+  // left, with what it left for.
   Next GiveUp(absl::Status status);
+  Next GiveUpOn(int member);
 
   // "allreduce(f32, 1000 elements, sum), call 17".
   std::string Context() const;
@@ -72,6 +74,7 @@ class Operation : public Pollable {
   void EndWith(absl::Status status);
   bool FindGivenUp();
   bool FindLost();
+  bool FailFor(const shm::Node::Loss& loss);
   bool FailLate();
   int Member(int channel_member) const { return channel_.members[static_cast<size_t>(channel_member)]; }
   std::string CallOf(int channel_member);

@@ -68,7 +68,7 @@ void Node::OnGone(int link, PeerFate fate) {
   AdoptVerdict(rank);
   std::string text;
   switch (fate) {
-    case PeerFate::kLeft: text = absl::StrCat("rank ", rank, " left the job (its runtime was shut down)"); break;
+    case PeerFate::kLeft: text = DepartureOf(rank).text; break;
     case PeerFate::kDied: text = absl::StrCat("rank ", rank, " was lost: its process ended"); break;
     case PeerFate::kFroze:
       text = absl::StrFormat("rank %d was lost: no heartbeat for %.1f s (stopped, or starved of CPU)", rank,
@@ -77,6 +77,11 @@ void Node::OnGone(int link, PeerFate fate) {
   }
   Record({rank, fate == PeerFate::kLeft, std::move(text)});
   block(options_.rank).doorbell.Ring();
+}
+
+Node::Loss Node::DepartureOf(int rank) {
+  AdoptVerdict(rank);
+  return {rank, true, absl::StrCat("rank ", rank, " left the job (its runtime was shut down)")};
 }
 
 void Node::AdoptVerdict(int rank) {

@@ -64,6 +64,10 @@ class Node {
   // The first rank known to be lost other than in order: the root cause of what follows it.
   std::optional<Loss> FirstLoss() const;
 
+  // What to say of a peer that has left (its block's `left` is set), whether or not the monitor has noticed. Learns
+  // first why it left.
+  Loss DepartureOf(int rank);
+
   // A peer tells of a loss that this rank has not noticed yet.
   void LearnLoss(int rank, const std::string& text);
 
