@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -14,7 +15,7 @@ Times Summarize(std::vector<double> samples) {
   if (samples.empty()) return {};
   std::ranges::sort(samples);
   const auto at = [&](double quantile) {
-    return samples[static_cast<size_t>(quantile * static_cast<double>(samples.size() - 1) + 0.5)];
+    return samples[static_cast<size_t>(std::lround(quantile * static_cast<double>(samples.size() - 1)))];
   };
   return {samples.front(), at(0.5), at(0.99)};
 }
