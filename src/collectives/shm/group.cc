@@ -29,14 +29,11 @@ absl::StatusOr<std::shared_ptr<Group>> Group::Create(std::shared_ptr<shm::Node> 
 std::unique_ptr<Channel> Group::MakeChannel(std::vector<shm::Meeting::Member> places, std::vector<int> members,
                                             int self, int64_t capacity) {
   const size_t size = members.size();
-  return std::unique_ptr<Channel>(new Channel{.meeting = shm::Meeting(std::move(places), self),
-                                              .members = std::move(members),
-                                              .capacity = capacity,
-                                              .results = {},
-                                              .sources = std::vector<const void*>(size),
-                                              .destinations = std::vector<void*>(size),
-                                              .calls = 0,
-                                              .lane = {}});
+  auto channel = std::make_unique<Channel>(shm::Meeting(std::move(places), self), capacity);
+  channel->members = std::move(members);
+  channel->sources.resize(size);
+  channel->destinations.resize(size);
+  return channel;
 }
 
 void Group::MakeChannels() {

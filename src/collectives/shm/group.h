@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -23,9 +24,12 @@ namespace gyre::internal {
 // A meeting with what belongs to it. The operations of a channel are matched by their order; different channels are
 // independent of each other.
 struct Channel {
+  Channel(shm::Meeting meeting_of_members, int64_t payload_bytes)
+      : meeting(std::move(meeting_of_members)), capacity(payload_bytes) {}
+
   shm::Meeting meeting;
   std::vector<int> members;          // by member of the meeting: its number in the group
-  int64_t capacity;                  // most bytes of a payload
+  const int64_t capacity;            // most bytes of a payload
   std::vector<std::byte*> results;   // collective channel: by member, its two result areas of `capacity` bytes
   std::vector<const void*> sources;  // scratch of the operation in course, one a member
   std::vector<void*> destinations;   // likewise
