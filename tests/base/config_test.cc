@@ -73,21 +73,18 @@ TEST(Config, OptionsInCodeWin) {
 
 TEST(Config, RefusesNonsenseByName) {
   const std::pair<const char*, const char*> kWrong[] = {
-      {"GYRE_SIZE", "x"},         {"GYRE_RANK", "-1"},         {"GYRE_TIMEOUT", "0"},
-      {"GYRE_TIMEOUT", "nan"},    {"GYRE_SPIN", "maybe"},      {"GYRE_ARENA_BYTES", "0"},
-      {"GYRE_LOG_LEVEL", "loud"}, {"GYRE_TIMEOUT", "1e300"},   {"GYRE_HEARTBEAT_INTERVAL_MS", "1.5"}};
+      {"GYRE_SIZE", "x"},         {"GYRE_RANK", "-1"},       {"GYRE_TIMEOUT", "0"},
+      {"GYRE_TIMEOUT", "nan"},    {"GYRE_SPIN", "maybe"},    {"GYRE_ARENA_BYTES", "0"},
+      {"GYRE_LOG_LEVEL", "loud"}, {"GYRE_TIMEOUT", "1e300"}, {"GYRE_HEARTBEAT_INTERVAL_MS", "1.5"}};
   for (const auto& [name, value] : kWrong) {
     EXPECT_THAT(Load({{name, value}}), MatchesStatus(StatusCode::kInvalidArgument, std::string(name) + "=" + value));
   }
 }
 
 TEST(Config, GyrerunsIdentityIsTakenWholeOrNotAtAll) {
-  std::map<std::string, std::string, std::less<>> gyreruns = {{"GYRE_RANK", "3"},
-                                                              {"GYRE_SIZE", "8"},
-                                                              {"GYRE_STORE", "127.0.0.1:4000"},
-                                                              {"GYRE_JOB_ID", "theirs"},
-                                                              {"GYRE_SECRET_FD", "7"},
-                                                              {"GYRE_SECRET_FILE", "/a/file"}};
+  std::map<std::string, std::string, std::less<>> gyreruns = {
+      {"GYRE_RANK", "3"},        {"GYRE_SIZE", "8"},      {"GYRE_STORE", "127.0.0.1:4000"},
+      {"GYRE_JOB_ID", "theirs"}, {"GYRE_SECRET_FD", "7"}, {"GYRE_SECRET_FILE", "/a/file"}};
   RuntimeOptions options;
   options.rank = 1;
   options.size = 2;
