@@ -194,7 +194,7 @@ absl::Status RunAllReduce(const AllReduceOptions& options, const std::string& co
   std::unique_ptr<Report> report;
   if (runtime->world().rank() == 0) {
     ASSIGN_OR_RETURN(report, Report::Open(options.json));
-    report->Header(command, runtime->world().size());
+    report->Header(command, runtime->world().size(), runtime->world().node_count());
   }
   Benchmark benchmark(runtime->world(), options, *dtype, *op);
   for (const int64_t bytes : SizeRange(std::max(begin, DTypeSize(*dtype)), end, options.factor)) {

@@ -49,8 +49,9 @@ absl::StatusOr<std::unique_ptr<Report>> Report::Open(const std::string& json_pat
   return report;
 }
 
-void Report::Header(const std::string& command, int ranks) {
-  absl::PrintF("# %s; %d ranks on 1 host; times are medians of the slowest rank\n", command, ranks);
+void Report::Header(const std::string& command, int ranks, int hosts) {
+  absl::PrintF("# %s; %d ranks on %d host%s; times are medians of the slowest rank\n", command, ranks, hosts,
+               hosts == 1 ? "" : "s");
   absl::PrintF("#%40s%34s%34s\n", "", "out-of-place            ", "in-place             ");
   absl::PrintF("#%11s %11s %6s %8s %5s %8s %8s %8s %6s %8s %8s %8s %6s  %s\n", "size", "count", "type", "redop", "root",
                "time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong", "library");

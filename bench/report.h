@@ -42,7 +42,7 @@ std::string ToJson(const Measurement& measurement);
 class Report {
  public:
   static absl::StatusOr<std::unique_ptr<Report>> Open(const std::string& json_path);
-  void Header(const std::string& command, int ranks);
+  void Header(const std::string& command, int ranks, int hosts);
   // Out of place and in place of one library at one size; `ratio`: how many times the reference's median time was
   // (in place), empty for the reference itself.
   void Row(const Measurement& out_of_place, const Measurement& in_place, std::optional<double> ratio);

@@ -9,13 +9,18 @@
 // the host, and large allreduces of it need no copies. Inputs and outputs must not overlap unless they are the same
 // buffer and the operation says "in place". All counts are 64-bit and count elements.
 //
-// Status: every operation returns by its deadline (options.timeout, or the runtime's operation_timeout).
+// Status: every operation returns by its deadline (options.timeout, or the runtime's operation_timeout). The time of an
+// asynchronous or queued call runs from the call on; that of a blocking one from its first stall, or its second step of
+// work where it does not stall, which is microseconds (for large buffers: milliseconds) after the call.
 //   kInvalidArgument     a wrong argument here or on another rank, or ranks whose calls differ: on all ranks, nothing
-//   was
-//                        changed, the communicator stays usable
+//                        was changed, the communicator stays usable
 //   kAborted             a rank was lost, or left, in mid-operation: outputs are undefined; names the rank
-//   kDeadlineExceeded    names the ranks that did not come; the communicator is unusable from then on
+//   kDeadlineExceeded    names the ranks that did not come, or says that all had come and it was still at work; the
+//                        communicator is unusable from then on
 //   kFailedPrecondition  the communicator is unusable after one of the two above, or the runtime was shut down
+//
+// Over several hosts a wrong call, or calls that differ, break the communicator too: it is unusable from then on, and
+// in-place buffers may have changed. Half types are rounded once on each host and once for each step between hosts.
 //
 // Threads: any thread may call any method. Blocking calls run on the calling thread. Operations on one communicator
 // that are issued from several threads at once are ordered as they arrive, which the ranks must agree on themselves.
@@ -37,6 +42,7 @@ namespace gyre {
 
 namespace internal {
 struct Call;
+struct HostsCall;
 class CommunicatorState;
 }  // namespace internal
 
@@ -139,6 +145,9 @@ class GYRE_EXPORT Communicator {
   explicit Communicator(std::shared_ptr<internal::CommunicatorState> state);
   absl::Status Run(internal::Call&& call);
   Work Start(internal::Call&& call);
+  std::chrono::milliseconds TimeoutOf(const internal::Call& call) const;
+  bool IsWithinHost(internal::Call& call) const;
+  internal::HostsCall OverHosts(internal::Call& call) const;
 
   std::shared_ptr<internal::CommunicatorState> state_;
 };

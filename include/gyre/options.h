@@ -23,6 +23,14 @@ struct RuntimeOptions {
   std::optional<std::string> host_id{};      // GYRE_HOST_ID: ranks with equal ids share memory; default: boot id and
                                              // network namespace
 
+  std::optional<std::string> interface {};  // GYRE_INTERFACE: where traffic between hosts goes: the name of a network
+                                            // interface ("eth0"), a subnet ("10.0.0.0/8") or an address of this
+                                            // machine; default: the interface that leads to the store
+
+  std::optional<bool> checksum_data{};  // GYRE_CHECKSUM_DATA (0 or 1): what this rank sends to other hosts carries
+                                        // checksums, beyond TCP's own. Damage is an error at
+                                        // its receiver; others may have taken it on. Default: no
+
   // --- Time ---
   std::optional<std::chrono::milliseconds> start_timeout{};       // GYRE_START_TIMEOUT (seconds), 60 s: all ranks there
   std::optional<std::chrono::milliseconds> operation_timeout{};   // GYRE_TIMEOUT (seconds), 300 s: one operation
@@ -32,7 +40,8 @@ struct RuntimeOptions {
 
   // --- Memory and waiting ---
   std::optional<int64_t> arena_bytes{};  // GYRE_ARENA_BYTES: most that Runtime::Allocate may hand out; address space
-                                         // until it is used; default: this machine's memory
+                                         // until it is used; default: this machine's memory, but at most
+                                         // 2^45 bytes / size^2 (at least 1 GiB): every rank maps all arenas
   std::optional<bool> spin{};            // GYRE_SPIN (0 or 1): whether a waiting rank may spin; default: where the
                                          // host's ranks do not outnumber the union of their CPUs
 

@@ -39,6 +39,15 @@ def gtest_binaries(folder):
             yield test["name"]
 
 
+def said_skip(entry):
+    """Why the test was skipped, as it said itself with its SKIP_RETURN_CODE; none if it was not."""
+    mark = entry.find("skipped")
+    if mark is None or not (mark.get("message") or "").startswith("SKIP_RETURN_CODE"):
+        return None
+    lines = [line.strip() for line in (entry.findtext("system-out") or "").splitlines()]
+    return next((line.removeprefix("SKIPPED: ") for line in lines if line.startswith("SKIPPED: ")), "no reason given")
+
+
 def ctest_cases(folder):
     """Yields (name, verdict, reason) of each case of one run of CTest."""
     expected = set(gtest_binaries(folder))
@@ -48,7 +57,9 @@ def ctest_cases(folder):
         cases = list(gtest_cases(report)) if report.exists() else []
         for case, verdict, reason in cases:
             yield f"{name}: {case}", verdict, reason
-        if status in ("fail", "notrun") and not any(verdict == "failed" for _, verdict, _ in cases):
+        if (why := said_skip(entry)) is not None:
+            yield name, "skipped", why
+        elif status in ("fail", "notrun") and not any(verdict == "failed" for _, verdict, _ in cases):
             yield name, "failed", "it crashed, timed out, could not start, or a sanitizer spoke at its end"
         elif status == "disabled":
             yield name, "skipped", "disabled in CTest"

@@ -16,13 +16,19 @@ KEPT = ("-D", "-I", "-std=")
 
 
 def flags_of(build):
-    """The defines, include folders and language of all of the build's sources together."""
+    """The defines, include folders and language of all of the build's sources together; of a macro that two define
+    differently, the first."""
     flags = {}
+    defined = set()
     for command in json.loads((build / "compile_commands.json").read_text()):
         words = iter(shlex.split(command["command"]))
         for word in words:
             if word == "-isystem":
                 flags[f"-isystem{next(words)}"] = None
+            elif word.startswith("-D") and word not in flags:
+                if word.split("=")[0] not in defined:
+                    flags[word] = None
+                defined.add(word.split("=")[0])
             elif word.startswith(KEPT):
                 flags[word] = None
     return list(flags)

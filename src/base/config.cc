@@ -1,5 +1,6 @@
 #include "base/config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -40,7 +41,8 @@ class Reader {
           [&](const std::string& text) { return absl::SimpleAtoi(text, &field) && field > 0; });
   }
 
-  void Boolean(std::string_view name, std::optional<bool>& field) {
+  template <typename Field>
+  void Boolean(std::string_view name, Field& field) {
     Parse(name, "0 or 1", [&](const std::string& text) {
       if (text != "0" && text != "1") return false;
       field = text == "1";
@@ -121,6 +123,10 @@ void ReadIdentity(const RuntimeOptions& options, const Environment& environment,
   reader.Integer("GYRE_SECRET_FD", config.secret_fd);
 }
 
+bool IsPrintableAscii(const std::string& text) {
+  return std::ranges::all_of(text, [](char c) { return c >= ' ' && c <= '~'; });
+}
+
 absl::Status Check(const Config& config) {
   if (config.rank.has_value() != config.size.has_value()) {
     return absl::InvalidArgumentError("rank and size (GYRE_RANK and GYRE_SIZE) must be given together");
@@ -129,6 +135,9 @@ absl::Status Check(const Config& config) {
   if (config.rank && (*config.rank < 0 || *config.rank >= *config.size)) {
     return absl::InvalidArgumentError(
         absl::StrCat("rank ", *config.rank, " is not below size ", *config.size, " (GYRE_RANK, GYRE_SIZE)"));
+  }
+  if (config.host_id && !IsPrintableAscii(*config.host_id)) {
+    return absl::InvalidArgumentError("host_id (GYRE_HOST_ID) must be printable ASCII");
   }
   if (config.secret && config.secret->size() < 16) {
     return absl::InvalidArgumentError("the secret must have 16 bytes or more");
@@ -155,6 +164,8 @@ absl::StatusOr<Config> LoadConfig(const RuntimeOptions& options, const Environme
   ReadIdentity(options, environment, reader, config);
   reader.Text("GYRE_SECRET_FILE", config.secret_file);
   reader.Text("GYRE_HOST_ID", config.host_id);
+  reader.Text("GYRE_INTERFACE", config.interface);
+  reader.Boolean("GYRE_CHECKSUM_DATA", config.checksum_data);
   reader.Seconds("GYRE_START_TIMEOUT", config.start_timeout);
   reader.Seconds("GYRE_TIMEOUT", config.operation_timeout);
   reader.Milliseconds("GYRE_HEARTBEAT_INTERVAL_MS", config.heartbeat_interval);
@@ -171,6 +182,8 @@ absl::StatusOr<Config> LoadConfig(const RuntimeOptions& options, const Environme
   Override(config.secret, options.secret);
   Override(config.secret_file, options.secret_file);
   Override(config.host_id, options.host_id);
+  Override(config.interface, options.interface);
+  Override(config.checksum_data, options.checksum_data);
   Override(config.start_timeout, options.start_timeout);
   Override(config.operation_timeout, options.operation_timeout);
   Override(config.heartbeat_interval, options.heartbeat_interval);

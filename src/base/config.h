@@ -22,11 +22,13 @@ struct Config {
   std::optional<std::string> secret_file;
   std::optional<int> secret_fd;  // GYRE_SECRET_FD: a descriptor that gyrerun's ranks inherit; only with GYRE_RANK
   std::optional<std::string> host_id;
+  std::optional<std::string> interface;
+  bool checksum_data = false;
   std::chrono::milliseconds start_timeout{60'000};
   std::chrono::milliseconds operation_timeout{300'000};
   std::chrono::milliseconds heartbeat_interval{100};
   std::chrono::milliseconds heartbeat_timeout{1'000};
-  int64_t arena_bytes = 0;  // 0: this machine's memory
+  int64_t arena_bytes = 0;  // 0: the default
   std::optional<bool> spin;
   LogLevel log_level = LogLevel::kWarning;
 };

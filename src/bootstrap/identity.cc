@@ -90,6 +90,7 @@ absl::StatusOr<Identity> FromPmix(const Config& config, const Environment& envir
   if (!name && !config.store && identity.size > 1) {
     return Missing(open_mpi ? "OMPI_COMM_WORLD_RANK" : "PMIX_RANK", "PMIX_NAMESPACE");
   }
+  if (config.store) return identity;  // it names the job; what follows differs from host to host
   // The namespace alone is a short hash; where the launcher's server is makes it this host's only one.
   identity.job_id = absl::StrCat("pmix-", name.value_or(""), "-", environment("PMIX_SERVER_TMPDIR").value_or(""), "-",
                                  environment("PMIX_SERVER_URI2").value_or(""));

@@ -214,6 +214,9 @@ absl::StatusOr<std::unique_ptr<Membership>> Membership::Join(const Config& confi
   auto membership = std::unique_ptr<Membership>(new Membership(std::move(identity), std::move(met->secret)));
   membership->server_ = std::move(met->server);
   membership->client_ = std::move(met->client);
+  if (membership->client_ != nullptr) {
+    ASSIGN_OR_RETURN(membership->local_address_, membership->client_->LocalAddress());
+  }
   return membership;
 }
 

@@ -39,6 +39,9 @@ class Membership {
   const std::string& secret() const { return secret_; }  // of the job; at least 16 bytes; never to be shown
   const std::string& launcher() const { return identity_.launcher; }  // see Identity
 
+  // The address at which this process reaches the store; empty where alone.
+  const std::string& local_address() const { return local_address_; }
+
   // Every rank's value by rank; see StoreClient::Gather. Alone, it returns at once.
   absl::StatusOr<std::vector<std::string>> Gather(std::string_view name, std::string value, TimePoint deadline);
 
@@ -47,6 +50,7 @@ class Membership {
 
   Identity identity_;
   std::string secret_;
+  std::string local_address_;
   std::unique_ptr<StoreServer> server_;  // on rank 0, unless the launcher has it
   std::unique_ptr<StoreClient> client_;  // none where alone
 };

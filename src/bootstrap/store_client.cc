@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "bootstrap/store_protocol.h"
 #include "net/acceptor.h"
+#include "net/interfaces.h"
 #include "net/socket.h"
 
 namespace gyre {
@@ -51,6 +52,10 @@ absl::StatusOr<std::unique_ptr<StoreClient>> StoreClient::Connect(const Endpoint
     RETURN_IF_ERROR(client->Call(TypeOf(join), EncodeRequest(join), deadline).status());
   }
   return client;
+}
+
+absl::StatusOr<std::string> StoreClient::LocalAddress() const {
+  return LocalAddressOf(fd_.get());
 }
 
 absl::Status StoreClient::Set(std::string_view key, std::string_view value, TimePoint deadline) {

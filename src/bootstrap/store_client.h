@@ -36,6 +36,9 @@ class StoreClient {
                                                               TimePoint reach = TimePoint::max());
   ~StoreClient();
 
+  // This side's address of the connection.
+  absl::StatusOr<std::string> LocalAddress() const;
+
   // Replaces the value.
   absl::Status Set(std::string_view key, std::string_view value, TimePoint deadline);
 

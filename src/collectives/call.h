@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "device/reduce.h"
 #include "gyre/tensor.h"
+#include "transport/signature.h"
 
 namespace gyre::internal {
 
@@ -29,8 +31,8 @@ enum class CallKind : uint8_t {
 // to make: every blocking call makes one.
 struct Call {
   CallKind kind = CallKind::kBarrier;
-  ConstTensorView in;
-  TensorView out;
+  ConstTensorView in{};
+  TensorView out{};
   ReduceOp op = ReduceOp::kSum;
   double prescale = 1.0;
   double postscale = 1.0;
@@ -39,9 +41,9 @@ struct Call {
   bool send = false;  // of messages: in goes out, else out comes in
   // Elements by rank: of reduce-scatter's and allgather's segments, of what alltoall sends and receives. The uniform
   // forms fill them in too.
-  std::span<const int64_t> counts;
-  std::span<const int64_t> receive_counts;
-  std::optional<std::chrono::milliseconds> timeout;  // filled in before an operation is made
+  std::span<const int64_t> counts{};
+  std::span<const int64_t> receive_counts{};
+  std::optional<std::chrono::milliseconds> timeout{};  // filled in before an operation is made
 };
 
 // kInvalidArgument for what this rank can see to be wrong, `rank` being one of `size`.
@@ -49,6 +51,12 @@ absl::Status Validate(const Call& call, int rank, int size);
 
 // The reduction of a reducing call.
 device::Reduction ReductionOf(const Call& call, int size);
+
+// What all ranks must agree on of the call.
+Signature SignatureOf(const Call& call);
+
+// "allreduce(f32, 1000 elements, sum)".
+std::string Describe(const Signature& signature);
 
 // Where each of consecutive segments begins.
 std::vector<int64_t> Displacements(std::span<const int64_t> counts);

@@ -1,9 +1,14 @@
 #include "collectives/lane.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
 namespace gyre::internal {
+
+bool Pollable::AddWaits(std::vector<pollfd>&) const {
+  return false;
+}
 
 void Lane::Enqueue(std::shared_ptr<Pollable> operation) {
   std::lock_guard lock(mutex_);
@@ -19,12 +24,12 @@ bool Lane::TryTakeQueued() {
   return false;
 }
 
-// Ends what is queued behind the first operation and has cause to end. REQUIRES: this thread drives.
-void Lane::CheckWaiting(TimePoint now) {
+// Ends what is queued from place `first` on and has cause to end. REQUIRES: this thread drives.
+bool Lane::CheckFrom(size_t first, TimePoint now) {
   std::vector<std::shared_ptr<Pollable>> ended;
   {
     std::lock_guard lock(mutex_);
-    for (auto it = queue_.begin() + 1; it != queue_.end();) {
+    for (auto it = queue_.begin() + static_cast<std::ptrdiff_t>(first); it != queue_.end();) {
       if (!(*it)->Check(now)) {
         ++it;
         continue;
@@ -35,6 +40,26 @@ void Lane::CheckWaiting(TimePoint now) {
     }
   }
   for (const auto& operation : ended) operation->MarkDone();
+  return !ended.empty();
+}
+
+bool Lane::AddWaits(std::vector<pollfd>& waits) {
+  if (!TryTakeQueued()) return false;
+  std::shared_ptr<Pollable> operation;
+  {
+    std::lock_guard lock(mutex_);
+    operation = queue_.front();
+  }
+  const bool all = operation->AddWaits(waits);
+  state_.fetch_sub(kDriven, std::memory_order_release);
+  return all;
+}
+
+TimePoint Lane::NextDeadline() {
+  TimePoint next = TimePoint::max();
+  std::lock_guard lock(mutex_);
+  for (const auto& operation : queue_) next = std::min(next, operation->deadline());
+  return next;
 }
 
 shm::Progress Lane::Drive(const TimePoint* now) {
@@ -44,12 +69,11 @@ shm::Progress Lane::Drive(const TimePoint* now) {
     std::lock_guard lock(mutex_);
     operation = queue_.front();
   }
-  shm::Progress progress = operation->Poll();
-  if (progress == shm::Progress::kNone && now != nullptr && operation->Check(*now)) progress = shm::Progress::kDone;
-  if (progress != shm::Progress::kDone) {
-    if (progress == shm::Progress::kNone && now != nullptr) CheckWaiting(*now);
+  const shm::Progress progress = operation->Poll();
+  if (progress != shm::Progress::kDone && (now == nullptr || !operation->Check(*now))) {
+    const bool ended = now != nullptr && CheckFrom(1, *now);
     state_.fetch_sub(kDriven, std::memory_order_release);
-    return progress;
+    return ended ? shm::Progress::kDone : progress;
   }
   {
     std::lock_guard lock(mutex_);
@@ -57,7 +81,7 @@ shm::Progress Lane::Drive(const TimePoint* now) {
   }
   state_.fetch_sub(kDriven + kQueued, std::memory_order_release);
   operation->MarkDone();
-  return progress;
+  return shm::Progress::kDone;
 }
 
 }  // namespace gyre::internal

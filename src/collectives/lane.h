@@ -1,10 +1,13 @@
 // Lane: the operations that must run one after the other because they meet in the same place.
 #pragma once
 
+#include <poll.h>
+
 #include <atomic>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "base/clock.h"
@@ -27,6 +30,13 @@ class Pollable {
 
   // Its time runs from `now` on, also while it is queued.
   virtual void StartClock(TimePoint now) = 0;
+
+  // Adds what poll(2) could wait for on its behalf. False: it waits for something else as well, which descriptors do
+  // not tell. Called by its lane's driver.
+  virtual bool AddWaits(std::vector<pollfd>& waits) const;
+
+  // When its time is up. REQUIRES: its clock was started, or it was checked.
+  virtual TimePoint deadline() const = 0;
 
   // REQUIRES: Poll returned kDone, Check returned true, or done().
   const absl::Status& status() const { return status_; }
@@ -55,12 +65,21 @@ class Lane {
   // Lets go. True if operations are queued.
   bool Release() { return state_.fetch_sub(kDriven, std::memory_order_release) != kDriven; }
 
-  // Appends behind all that is queued.
+  // Appends behind all that is queued. REQUIRES: the operation's clock runs.
   void Enqueue(std::shared_ptr<Pollable> operation);
 
   // Advances the first operation of the queue unless another thread drives, and takes it off when it ended. `now`:
-  // check it for deadline and losses as well, and those behind it.
+  // check it for deadline and losses as well, and those behind it. kDone: an operation has ended.
   shm::Progress Drive(const TimePoint* now);
+
+  // Ends what is queued and has cause to end; whether there was any. REQUIRES: TryTakeIdle gave this thread the lane.
+  bool CheckQueued(TimePoint now) { return CheckFrom(0, now); }
+
+  // The first queued operation's Pollable::AddWaits; nothing where another thread drives.
+  bool AddWaits(std::vector<pollfd>& waits);
+
+  // The first of the queued operations' deadlines; the end of time if there are none.
+  TimePoint NextDeadline();
 
   bool empty() const { return state_.load(std::memory_order_acquire) < kQueued; }  // nothing is queued
 
@@ -68,7 +87,7 @@ class Lane {
   static constexpr uint32_t kDriven = 1, kQueued = 2;  // one kQueued for each operation in the queue
 
   bool TryTakeQueued();
-  void CheckWaiting(TimePoint now);
+  bool CheckFrom(size_t first, TimePoint now);
 
   std::atomic<uint32_t> state_{0};
   std::mutex mutex_;

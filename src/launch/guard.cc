@@ -19,14 +19,13 @@
 #include "launch/output_sink.h"
 #include "launch/pidfd.h"
 #include "launch/signals.h"
-#include "launch/supervisor.h"
 
 namespace gyre::launch {
 
 namespace {
 
 // Beyond --grace: how long a supervisor that was asked to end may take before it is taken for stuck.
-constexpr Duration kStuck = std::chrono::seconds(20);
+constexpr Duration kStuck = std::chrono::seconds(30);
 constexpr Duration kLeftBehind = std::chrono::seconds(5);
 constexpr Duration kBetweenKills = std::chrono::milliseconds(100);  // of one that hangs in the kernel
 
@@ -45,14 +44,14 @@ struct Child {
   UniqueFd pidfd;
 };
 
-absl::StatusOr<Child> StartSupervisor(const Options& options, const std::string& path) {
+absl::StatusOr<Child> StartSupervisor(const SuperviseBody& body) {
   const UniqueFd own = OpenPidfd(getpid());
   if (!own) return ErrnoStatus("pidfd_open");
   const pid_t pid = fork();
   if (pid < 0) return ErrnoStatus("fork");
   // In a group of its own: what a terminal sends to gyrerun's group comes to the guard alone, who passes it on once.
   setpgid(pid, 0);
-  if (pid == 0) std::exit(Supervise({options, path, own.get()}));
+  if (pid == 0) std::exit(body(own.get()));
   Child child{pid, OpenPidfd(pid)};
   if (child.pidfd) return child;
   const absl::Status status = ErrnoStatus("pidfd_open");
@@ -62,12 +61,16 @@ absl::StatusOr<Child> StartSupervisor(const Options& options, const std::string&
 }
 
 // Passes signals on until the supervisor has ended, and returns how it did.
-siginfo_t WaitForSupervisor(const Child& child, int signals, Duration patience) {
+siginfo_t WaitForSupervisor(const Child& child, int signals, int hangup_fd, Duration patience) {
   std::optional<TimePoint> stuck;
   siginfo_t info{};
   for (;;) {
-    pollfd ready[] = {{child.pidfd.get(), POLLIN, 0}, {signals, POLLIN, 0}};
-    poll(ready, 2, stuck ? PollMilliseconds(Now(), *stuck) : -1);
+    pollfd ready[] = {{child.pidfd.get(), POLLIN, 0}, {signals, POLLIN, 0}, {hangup_fd, 0, 0}};
+    poll(ready, 3, stuck ? PollMilliseconds(Now(), *stuck) : -1);
+    if (ready[2].revents != 0) {
+      hangup_fd = -1;
+      if (!stuck) stuck = Now() + patience;
+    }
     for (const int signal : ReadSignals(signals)) {
       if (signal == SIGCHLD) continue;
       kill(child.pid, signal);
@@ -81,11 +84,11 @@ siginfo_t WaitForSupervisor(const Child& child, int signals, Duration patience) 
   }
 }
 
-absl::StatusOr<int> Run(const Options& options, const std::string& path) {
+absl::StatusOr<int> Run(Duration grace, int hangup_fd, const SuperviseBody& body) {
   if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return ErrnoStatus("prctl(PR_SET_CHILD_SUBREAPER)");
   ASSIGN_OR_RETURN(const UniqueFd signals, TakeSignals());
-  ASSIGN_OR_RETURN(const Child child, StartSupervisor(options, path));
-  const siginfo_t end = WaitForSupervisor(child, signals.get(), options.grace + kStuck);
+  ASSIGN_OR_RETURN(const Child child, StartSupervisor(body));
+  const siginfo_t end = WaitForSupervisor(child, signals.get(), hangup_fd, grace + kStuck);
   const bool all_ended = KillDescendants(Now() + kLeftBehind);
   if (!all_ended) Say("some processes hang in the kernel and could not be ended");
   if (end.si_code == CLD_EXITED) return end.si_status;
@@ -96,8 +99,8 @@ absl::StatusOr<int> Run(const Options& options, const std::string& path) {
 
 }  // namespace
 
-int RunGuarded(const Options& options, const std::string& path) {
-  const absl::StatusOr<int> code = Run(options, path);
+int RunGuarded(Duration grace, int hangup_fd, const SuperviseBody& body) {
+  const absl::StatusOr<int> code = Run(grace, hangup_fd, body);
   if (code.ok()) return *code;
   Say(absl::StrCat(code.status().message(), "; the job was not started; try: again later"));
   return kExitNotStarted;

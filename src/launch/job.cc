@@ -19,17 +19,33 @@ absl::StatusOr<std::string> RandomId() {
 
 }  // namespace
 
+absl::StatusOr<JobKeys> MakeJobKeys() {
+  JobKeys keys;
+  ASSIGN_OR_RETURN(keys.secret, MakeSecret());
+  ASSIGN_OR_RETURN(keys.job_id, RandomId());
+  return keys;
+}
+
 absl::StatusOr<Job> Job::Start(int size) {
-  Job job;
-  ASSIGN_OR_RETURN(const std::string secret, MakeSecret());
-  ASSIGN_OR_RETURN(job.secret_, MakeSecretFd(secret));
-  ASSIGN_OR_RETURN(job.identity_.job_id, RandomId());
-  ASSIGN_OR_RETURN(job.store_,
-                   StoreServer::Start(Endpoint{"127.0.0.1", 0},
-                                      {.secret = secret, .job_id = job.identity_.job_id, .epoch = 0, .size = size},
-                                      TimePoint::max()));  // an address takes no time
-  job.identity_.size = size;
+  ASSIGN_OR_RETURN(const JobKeys keys, MakeJobKeys());
+  return Serve(keys, size, "127.0.0.1");
+}
+
+absl::StatusOr<Job> Job::Serve(const JobKeys& keys, int size, const std::string& address) {
+  ASSIGN_OR_RETURN(Job job, Join(keys, size));
+  ASSIGN_OR_RETURN(
+      job.store_,
+      StoreServer::Start(Endpoint{address, 0}, {.secret = keys.secret, .job_id = keys.job_id, .epoch = 0, .size = size},
+                         TimePoint::max()));  // an address takes no time
   job.identity_.store = ToString(job.store_->endpoint());
+  return job;
+}
+
+absl::StatusOr<Job> Job::Join(const JobKeys& keys, int size) {
+  Job job;
+  ASSIGN_OR_RETURN(job.secret_, MakeSecretFd(keys.secret));
+  job.identity_.job_id = keys.job_id;
+  job.identity_.size = size;
   job.identity_.secret_fd = absl::StrCat(job.secret_.get());
   return job;
 }

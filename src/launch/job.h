@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "base/fd.h"
@@ -10,11 +12,23 @@
 
 namespace gyre::launch {
 
+struct JobKeys {
+  std::string job_id;
+  std::string secret;
+};
+absl::StatusOr<JobKeys> MakeJobKeys();
+
 // Not thread-safe. Destroying it closes the store.
 class Job {
  public:
-  // Serves the store on a loopback port of the kernel's choice. `size`: ranks.
+  // New keys, and the store on a loopback port of the kernel's choice. `size`: ranks.
   static absl::StatusOr<Job> Start(int size);
+
+  // With given keys: serves the store at `address`, on a port of the kernel's choice.
+  static absl::StatusOr<Job> Serve(const JobKeys& keys, int size, const std::string& address);
+  // The store is elsewhere; set_store says where.
+  static absl::StatusOr<Job> Join(const JobKeys& keys, int size);
+  void set_store(std::string endpoint) { identity_.store = std::move(endpoint); }
 
   const JobIdentity& identity() const { return identity_; }
 

@@ -39,8 +39,8 @@ void LineTagger::Append(std::string_view block, std::string_view time, std::stri
   if (out.back() != '\n' && !after_return_) out += '\n';
 }
 
-std::string RankTag(int rank, std::string_view stream) {
-  return absl::StrCat("[", rank, "]<", ToAbsl(stream), ">:");
+std::string RankTag(int rank, std::string_view stream, std::string_view host) {
+  return absl::StrCat("[", rank, host.empty() ? "" : "@", ToAbsl(host), "]<", ToAbsl(stream), ">:");
 }
 
 std::string TimeText() {

@@ -22,8 +22,8 @@ class LineTagger {
   bool after_return_ = false;  // the last block ended in '\r': a '\n' that follows belongs to that line
 };
 
-// "[3]<stdout>:"
-std::string RankTag(int rank, std::string_view stream);
+// "[3]<stdout>:"; with a host, "[3@host]<stdout>:".
+std::string RankTag(int rank, std::string_view stream, std::string_view host = {});
 
 // The local time now, "2026-01-31T12:34:56.789".
 std::string TimeText();

@@ -1,17 +1,21 @@
-// gyrerun: starts a program as N ranks of one job on this host. `gyrerun --help` is its manual.
+// gyrerun: starts a program as N ranks of one job, on this host or others. `gyrerun --help` is its manual.
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "launch/agent.h"
 #include "launch/exit_code.h"
 #include "launch/guard.h"
+#include "launch/hosts.h"
 #include "launch/options.h"
 #include "launch/program.h"
 #include "launch/report.h"
+#include "launch/supervisor.h"
 
 namespace gyre::launch {
 
@@ -45,21 +49,54 @@ absl::Status MakeOutputDir(const std::string& path) {
       absl::StrCat("--output-dir ", path, ": ", error.message(), "; try: a folder that you may write to"));
 }
 
+// This very program: where it is expected on other hosts, too.
+std::string OwnPath() {
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? "gyrerun" : path.string();
+}
+
+std::optional<int> PrepareOutputDir(const Options& options) {
+  if (options.output_dir.empty()) return std::nullopt;
+  const absl::Status made = MakeOutputDir(options.output_dir);
+  if (made.ok()) return std::nullopt;
+  return Fail(made.message(), kExitOutput);
+}
+
+int RunHere(const Options& options) {
+  const char* path = std::getenv("PATH");
+  const absl::StatusOr<std::string> program =
+      FindProgram(options.command[0], path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin");
+  if (!program.ok()) return Fail(program.status().message(), ExitCodeOf(program.status()));
+  if (options.dry_run) return Print(DryRunReport(options, *program));
+  if (const std::optional<int> code = PrepareOutputDir(options)) return *code;
+  return RunGuarded(options.grace, -1, [&](int guard) { return Supervise({options, *program, {}, guard}); });
+}
+
+int RunOnHosts(Options options) {
+  const bool file = !options.hostfile.empty();
+  const auto hosts = file ? ReadHostfile(options.hostfile) : ParseHostList(options.host_list);
+  if (!hosts.ok()) return Fail(hosts.status().message(), file ? kExitHostfile : kExitUsage);
+  const absl::StatusOr<std::vector<HostRanks>> placed = PlaceRanks(*hosts, options.ranks);
+  if (!placed.ok()) return Fail(placed.status().message(), kExitUsage);
+  if (placed->size() == 1 && IsLoopbackName(placed->front().host) && options.remote_shell.empty()) {
+    options.ranks = placed->front().count;
+    return RunHere(options);
+  }
+  if (options.remote_gyrerun.empty()) options.remote_gyrerun = OwnPath();
+  if (options.dry_run) return Print(DryRunReport(options, *placed));
+  if (const std::optional<int> code = PrepareOutputDir(options)) return *code;
+  return RunGuarded(options.grace, -1, [&](int guard) { return Supervise({options, {}, *placed, guard}); });
+}
+
 int Main(const std::vector<std::string>& arguments) {
   FillStandardDescriptors();
   const absl::StatusOr<Options> options = ParseOptions(arguments);
   if (!options.ok()) return Fail(options.status().message(), kExitUsage);
   if (options->answer) return Print(*options->answer);
-  const char* path = std::getenv("PATH");
-  const absl::StatusOr<std::string> program =
-      FindProgram(options->command[0], path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin");
-  if (!program.ok()) return Fail(program.status().message(), ExitCodeOf(program.status()));
-  if (options->dry_run) return Print(DryRunReport(*options, *program));
-  if (!options->output_dir.empty()) {
-    const absl::Status made = MakeOutputDir(options->output_dir);
-    if (!made.ok()) return Fail(made.message(), kExitOutput);
-  }
-  return RunGuarded(*options, *program);
+  if (options->agent) return RunGuarded(options->grace, 0, RunAgent);
+  if (options->host_list.empty() && options->hostfile.empty()) return RunHere(*options);
+  return RunOnHosts(*options);
 }
 
 }  // namespace

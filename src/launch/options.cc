@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "gyre/version.h"
+#include "launch/hosts.h"
 #include "launch/rank_environment.h"
 #include "launch/report.h"
 
@@ -19,17 +20,23 @@ namespace gyre::launch {
 
 namespace {
 
+constexpr double kShortestHostTimeout = 0.5;  // seconds
 constexpr char kExample[] = "gyrerun -np 2 PROGRAM";
 
 constexpr char kFooter[] = R"(
 Options end at PROGRAM; what follows belongs to it. `--` before PROGRAM is allowed.
+
+With -H or --hostfile the ranks fill the hosts in their order. A remote shell leads to each, called as
+CMD HOST gyrerun --agent; nothing secret is on its command line. There the ranks run in the same working directory, with
+the environment of that login, gyrerun's GYRE_* variables and -x. All hosts are ready before any rank starts; a host
+that falls silent is lost, and its ranks with it. A single host "localhost" needs no remote shell.
 
 Every rank is a process group of its own and gets GYRE_RANK, GYRE_SIZE, GYRE_STORE, GYRE_JOB_ID and GYRE_SECRET_FD
 on top of gyrerun's environment. Rank 0 reads gyrerun's standard input unless that is a terminal; the others, and
 rank 0 then, read /dev/null.
 
 Output passes line by line and unchanged. A tag reads [RANK]<stdout>: and a time stamp 2026-01-31T12:34:56.789 before
-it. --output-dir also keeps each rank's output, untagged, in DIR/rank.N.out and DIR/rank.N.err.
+it; on several hosts [RANK@HOST]. --output-dir also keeps each rank's output, untagged, in DIR/rank.N.out and DIR/rank.N.err.
 
 The first rank that fails, by time, is the root cause. The others may end by themselves for --settle seconds (they
 learn of the loss from the library); then, or once only stopped ranks are left, gyrerun sends SIGTERM, and after
@@ -38,8 +45,9 @@ the job likewise, a second SIGINT at once; SIGUSR1 and SIGUSR2 are passed on to 
 started with as ignored (nohup) stay so.
 
 Exit code: 0 when all ranks exit 0; else that of the rank that failed first, 128 + N if signal N killed it or ended
-gyrerun; 64 wrong usage; 69 the job could not be started; 74 output could not be written (141: its reader has gone);
-124 --timeout; 126 PROGRAM cannot be executed; 127 PROGRAM was not found.)";
+gyrerun; 64 wrong usage; 65 wrong hostfile; 69 the job could not be started, or a host not be reached; 74 output could
+not be written (141: its reader has gone); 124 --timeout; 126 PROGRAM cannot be executed; 127 PROGRAM was not found;
+137 a host was lost.)";
 
 // What is given as text or in other units than Options has.
 struct Raw {
@@ -47,6 +55,8 @@ struct Raw {
   double timeout = 0;
   double settle = 2;
   double grace = 5;
+  double start_timeout = 60;
+  double host_timeout = 1.5;
   bool check_build = false;
 };
 
@@ -58,12 +68,29 @@ class HelpFormatter final : public CLI::Formatter {
   }
 };
 
+void DeclareHosts(CLI::App& app, Options& options, Raw& raw) {
+  app.add_option("-H,--host", options.host_list, "Hosts, and how many ranks each takes (1)")
+      ->type_name("HOST[:SLOTS],...");
+  app.add_option("--hostfile", options.hostfile, "The same from a file: lines HOST slots=N")->type_name("FILE");
+  app.add_option("--remote-shell", options.remote_shell, "What leads to a host (ssh, which may ask for nothing)")
+      ->type_name("CMD");
+  app.add_option("--remote-gyrerun", options.remote_gyrerun, "Where gyrerun is on the hosts (where it is here)")
+      ->type_name("PATH");
+  app.add_option("--interface", options.interface,
+                 "Network between the hosts: interface, subnet or address; the ranks' GYRE_INTERFACE")
+      ->type_name("NAME|SUBNET");
+  app.add_option("--start-timeout", raw.start_timeout, "For all hosts to get ready (60)")->type_name("SECONDS");
+  app.add_option("--host-timeout", raw.host_timeout, "A host that is silent for longer is lost (1.5)")
+      ->type_name("SECONDS");
+  app.add_flag("--agent", options.agent)->group("");  // gyrerun's own, on the hosts
+}
+
 void Declare(CLI::App& app, Options& options, Raw& raw) {
   app.prefix_command();
   app.set_version_flag("--version", "gyrerun " GYRE_VERSION_STRING);
   app.footer(kFooter + 1);
   app.formatter(std::make_shared<HelpFormatter>());
-  app.add_option("-n,--np", raw.ranks, "Number of ranks (required); also -np")->type_name("N");
+  app.add_option("-n,--np", raw.ranks, "Number of ranks; also -np. Over hosts: all slots")->type_name("N");
   app.add_option("-x", options.exports,
                  "Set VAR to VALUE for the ranks; may be given again and again (a bare VAR is "
                  "passed on, as all of the environment is)")
@@ -76,6 +103,7 @@ void Declare(CLI::App& app, Options& options, Raw& raw) {
   app.add_option("--settle", raw.settle, "How long the others may go on after a rank has failed (2)")
       ->type_name("SECONDS");
   app.add_option("--grace", raw.grace, "From SIGTERM to SIGKILL (5)")->type_name("SECONDS");
+  DeclareHosts(app, options, raw);
   app.add_flag("--verbose", options.verbose, "Say what starts and ends, and when");
   app.add_flag("--dry-run", options.dry_run, "Print what would be started, and start nothing");
   app.add_flag("--check-build", raw.check_build, "Print which optional parts this build has");
@@ -99,14 +127,17 @@ std::chrono::milliseconds ToMilliseconds(double seconds) {
 absl::Status Check(const Options& options) {
   for (const std::string& entry : options.exports) RETURN_IF_ERROR(CheckExport(entry));
   if (options.command.empty()) return Wrong("PROGRAM is missing", kExample);
+  if (!options.host_list.empty() && !options.hostfile.empty()) return Wrong("-H and --hostfile exclude each other");
   return absl::OkStatus();
 }
 
-absl::StatusOr<int> ParseRanks(const std::string& text) {
+absl::StatusOr<int> ParseRanks(const std::string& text, bool over_hosts) {
   int ranks = 0;
+  const int most = over_hosts ? kMaxJobRanks : kMaxRanks;
+  if (text.empty() && over_hosts) return 0;
   if (text.empty()) return Wrong("the number of ranks is missing", kExample);
-  if (absl::SimpleAtoi(text, &ranks) && ranks >= 1 && ranks <= kMaxRanks) return ranks;
-  return Wrong(absl::StrCat("-np must be a number from 1 to ", kMaxRanks, ", not ", text), kExample);
+  if (absl::SimpleAtoi(text, &ranks) && ranks >= 1 && ranks <= most) return ranks;
+  return Wrong(absl::StrCat("-np must be a number from 1 to ", most, ", not ", text), kExample);
 }
 
 // Both launchers' users write -np, which CLI11 would take for -n with the value "p".
@@ -137,7 +168,8 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) 
   Options options;
   Raw raw;
   CLI::App app(
-      "gyrerun starts PROGRAM as N ranks on this host, joins them into one job, and stays until all have ended.",
+      "gyrerun starts PROGRAM as N ranks on this host or others, joins them into one job, and stays until all have "
+      "ended.",
       "gyrerun");
   Declare(app, options, raw);
   try {
@@ -157,11 +189,27 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) 
     options.answer = BuildReport();
     return options;
   }
+  if (options.agent) return options;
+  for (const char* option : {"--host", "--hostfile"}) {
+    // An empty variable in a script must not mean this host.
+    const std::string& value = std::string_view(option) == "--host" ? options.host_list : options.hostfile;
+    if (app.count(option) > 0 && value.empty()) return Wrong(absl::StrCat(option, " is empty"), "-H a:2,b:2");
+  }
   ASSIGN_OR_RETURN(options.command, Command(arguments, app.remaining()));
-  ASSIGN_OR_RETURN(options.ranks, ParseRanks(raw.ranks));
+  ASSIGN_OR_RETURN(options.ranks, ParseRanks(raw.ranks, !options.host_list.empty() || !options.hostfile.empty()));
   RETURN_IF_ERROR(Check(options));
   RETURN_IF_ERROR(CheckSeconds("--settle", raw.settle, true));
   RETURN_IF_ERROR(CheckSeconds("--grace", raw.grace, true));
+  RETURN_IF_ERROR(CheckSeconds("--start-timeout", raw.start_timeout, false));
+  RETURN_IF_ERROR(CheckSeconds("--host-timeout", raw.host_timeout, false));
+  if (raw.host_timeout < kShortestHostTimeout) {
+    return Wrong(absl::StrCat("--host-timeout must be ", kShortestHostTimeout,
+                              " or more: hosts say every 0.25 s that "
+                              "they are there"),
+                 "--host-timeout 1.5");
+  }
+  options.start_timeout = ToMilliseconds(raw.start_timeout);
+  options.host_timeout = ToMilliseconds(raw.host_timeout);
   options.settle = ToMilliseconds(raw.settle);
   options.grace = ToMilliseconds(raw.grace);
   if (app.count("--timeout") > 0) {

@@ -13,7 +13,7 @@ namespace gyre::launch {
 inline constexpr int kMaxRanks = 4096;  // on one host
 
 struct Options {
-  int ranks = 0;
+  int ranks = 0;                     // 0, over hosts: as many as there are slots
   std::vector<std::string> exports;  // -x, as given: VAR or VAR=VALUE
   bool tag_output = false;
   bool timestamp_output = false;
@@ -24,6 +24,16 @@ struct Options {
   bool verbose = false;
   bool dry_run = false;
   std::vector<std::string> command;  // PROGRAM and its arguments
+
+  // Over hosts
+  std::string host_list;       // -H, as given
+  std::string hostfile;        // its path
+  std::string remote_shell;    // CMD with its options, apart by blanks; empty: ssh
+  std::string remote_gyrerun;  // gyrerun's path on the hosts; empty: the same as here
+  std::string interface;       // --interface, or else GYRE_INTERFACE, or empty
+  std::chrono::milliseconds start_timeout{60'000};
+  std::chrono::milliseconds host_timeout{1'500};  // a host that is silent for longer is lost
+  bool agent = false;                             // this is not the launcher but its agent on a host
 
   std::optional<std::string> answer;  // set by --help, --version, --check-build: print it and exit 0
 };

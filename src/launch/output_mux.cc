@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -35,21 +36,28 @@ OutputMux::OutputMux(Poller& poller, OutputOptions options, int out_fd, int err_
 }
 
 absl::Status OutputMux::Add(int rank, UniqueFd out, UniqueFd err) {
-  RETURN_IF_ERROR(AddStream(rank, std::move(out), "stdout", "out", 0));
-  return AddStream(rank, std::move(err), "stderr", "err", static_cast<uint32_t>(sinks_.size() - 1));
+  RETURN_IF_ERROR(AddStream(rank, "", std::move(out), 1));
+  return AddStream(rank, "", std::move(err), 2);
 }
 
-absl::Status OutputMux::AddStream(int rank, UniqueFd pipe, std::string_view name, std::string_view extension,
-                                  uint32_t sink) {
-  auto stream =
-      std::make_unique<Stream>(Stream{.pipe = std::move(pipe),
-                                      .file = {},
-                                      .path = {},
-                                      .lines = LineAssembler(),
-                                      .tagger = LineTagger(options_.tag ? RankTag(rank, name) : "", options_.timestamp),
-                                      .sink = sink});
+absl::StatusOr<uint32_t> OutputMux::AddRemote(int rank, std::string_view host) {
+  RETURN_IF_ERROR(AddStream(rank, host, {}, 1));
+  RETURN_IF_ERROR(AddStream(rank, host, {}, 2));
+  return static_cast<uint32_t>(streams_.size() - 2);
+}
+
+// `number`: 1 for standard output, 2 for standard error.
+absl::Status OutputMux::AddStream(int rank, std::string_view host, UniqueFd pipe, int number) {
+  const char* name = number == 1 ? "stdout" : "stderr";
+  auto stream = std::make_unique<Stream>(
+      Stream{.pipe = std::move(pipe),
+             .file = {},
+             .path = {},
+             .lines = LineAssembler(),
+             .tagger = LineTagger(options_.tag ? RankTag(rank, name, host) : "", options_.timestamp),
+             .sink = number == 1 ? 0 : static_cast<uint32_t>(sinks_.size() - 1)});
   if (!options_.dir.empty()) {
-    stream->path = absl::StrCat(options_.dir, "/rank.", rank, ".", ToAbsl(extension));
+    stream->path = absl::StrCat(options_.dir, "/rank.", rank, number == 1 ? ".out" : ".err");
     stream->file.Reset(open(stream->path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
     if (!stream->file) return ErrnoStatus(stream->path);
   }
@@ -57,6 +65,14 @@ absl::Status OutputMux::AddStream(int rank, UniqueFd pipe, std::string_view name
   ++open_streams_;
   Watch(static_cast<uint32_t>(streams_.size() - 1), true);
   return absl::OkStatus();
+}
+
+void OutputMux::Feed(uint32_t index, std::string_view bytes) {
+  if (streams_[index]->open) Take(*streams_[index], bytes);
+}
+
+void OutputMux::Finish(uint32_t index) {
+  if (streams_[index]->open) Close(*streams_[index]);
 }
 
 void OutputMux::OnReadable(uint32_t index) {
@@ -71,10 +87,13 @@ bool OutputMux::ReadOnce(Stream& stream) {
     Close(stream);
     return false;
   }
-  const std::string_view bytes(buffer_.data(), static_cast<size_t>(count));
+  Take(stream, std::string_view(buffer_.data(), static_cast<size_t>(count)));
+  return true;
+}
+
+void OutputMux::Take(Stream& stream, std::string_view bytes) {
   WriteFile(stream, bytes);
   stream.lines.Feed(bytes, [&](std::string_view block) { Write(stream, block); });
-  return true;
 }
 
 void OutputMux::Write(Stream& stream, std::string_view block) {
@@ -97,7 +116,7 @@ void OutputMux::WriteFile(Stream& stream, std::string_view bytes) {
 void OutputMux::Close(Stream& stream) {
   stream.lines.Finish([&](std::string_view block) { Write(stream, block); });
   if (stream.polled) poller_.Remove(stream.pipe.get());
-  stream.polled = false;
+  stream.polled = stream.open = false;
   stream.pipe.Reset();
   stream.file.Reset();
   --open_streams_;
@@ -107,7 +126,7 @@ void OutputMux::CloseStreams() {
   for (auto& stream : streams_) {
     for (int i = 0; stream->pipe && i < kLastReads && ReadOnce(*stream); ++i) {
     }
-    if (stream->pipe) Close(*stream);
+    if (stream->open) Close(*stream);
   }
 }
 
@@ -149,6 +168,10 @@ size_t OutputMux::pending() const {
   size_t sum = 0;
   for (const auto& sink : sinks_) sum += sink->output.pending();
   return sum;
+}
+
+bool OutputMux::full() const {
+  return std::ranges::any_of(sinks_, [](const auto& sink) { return sink->full; });
 }
 
 int OutputMux::error() const {

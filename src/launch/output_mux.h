@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "base/fd.h"
 #include "launch/line_assembler.h"
 #include "launch/line_tagger.h"
@@ -31,6 +32,12 @@ class OutputMux {
   // The reading ends of a rank's pipes, non-blocking. Fails if its files cannot be made.
   absl::Status Add(int rank, UniqueFd out, UniqueFd err);
 
+  // Likewise for a rank on another host, whose output comes in pieces: returns the number of its standard output;
+  // that of its standard error is one more. `host` goes into the tag.
+  absl::StatusOr<uint32_t> AddRemote(int rank, std::string_view host);
+  void Feed(uint32_t stream, std::string_view bytes);
+  void Finish(uint32_t stream);
+
   void OnReadable(uint32_t stream);
 
   // A line of gyrerun's own, to standard error.
@@ -44,16 +51,18 @@ class OutputMux {
 
   int open_streams() const { return open_streams_; }
   size_t pending() const;
+  bool full() const;  // more waits for a reader than should: bring no more
   int error() const;  // errno of a failed write to standard output or error, or 0
 
  private:
   struct Stream {
-    UniqueFd pipe;
+    UniqueFd pipe;  // empty for a remote rank
     UniqueFd file;
     std::string path;  // of the file
     LineAssembler lines;
     LineTagger tagger;
     uint32_t sink;
+    bool open = true;
     bool polled = false;
   };
   struct Sink {
@@ -62,8 +71,9 @@ class OutputMux {
     bool full = false;
   };
 
-  absl::Status AddStream(int rank, UniqueFd pipe, std::string_view name, std::string_view extension, uint32_t sink);
+  absl::Status AddStream(int rank, std::string_view host, UniqueFd pipe, int number);
   bool ReadOnce(Stream& stream);  // false: nothing there now
+  void Take(Stream& stream, std::string_view bytes);
   void Write(Stream& stream, std::string_view block);
   void WriteFile(Stream& stream, std::string_view bytes);
   void Close(Stream& stream);

@@ -10,11 +10,22 @@
 
 namespace gyre::launch {
 
-enum class Source : uint32_t { kRank, kGuard, kSignals, kStream, kSink };
+enum class Source : uint32_t {
+  kRank,
+  kGuard,
+  kSignals,
+  kStream,
+  kSink,
+  kHostOutput,   // what a remote shell writes: frames
+  kHostInput,    // it takes more
+  kHostError,    // its standard error
+  kHostProcess,  // it has ended
+  kInput,        // standard input, or that of the rank that reads it
+};
 
 struct PollKey {
   Source source{};
-  uint32_t index = 0;  // of the rank, stream or sink
+  uint32_t index = 0;  // of the rank, stream, sink or host
 };
 
 class Poller {

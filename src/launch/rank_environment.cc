@@ -51,4 +51,24 @@ std::vector<std::string> RankEnvironment(const std::vector<std::string>& inherit
   return environment;
 }
 
+std::vector<std::string> RemoteEnvironment(const std::vector<std::string>& inherited,
+                                           const std::vector<std::string>& exports) {
+  std::vector<std::string> environment;
+  for (const std::string& entry : inherited) {
+    const std::string_view name = NameOf(entry);
+    const bool own = std::find(kOwn.begin(), kOwn.end(), name) != kOwn.end();
+    if (name.starts_with("GYRE_") && !own && name != "GYRE_HOST_ID") Set(environment, entry);
+  }
+  for (const std::string& entry : exports) {
+    if (entry.find('=') != std::string::npos) {
+      Set(environment, entry);
+      continue;
+    }
+    const auto found = std::find_if(inherited.begin(), inherited.end(),
+                                    [&](const std::string& other) { return NameOf(other) == entry; });
+    if (found != inherited.end()) Set(environment, *found);
+  }
+  return environment;
+}
+
 }  // namespace gyre::launch

@@ -23,6 +23,11 @@ absl::Status CheckExport(const std::string& entry);
 std::vector<std::string> RankEnvironment(const std::vector<std::string>& inherited,
                                          const std::vector<std::string>& exports, const JobIdentity& job, int rank);
 
+// What to set on other hosts: gyrerun's own GYRE_* variables (not GYRE_HOST_ID, nor who gyrerun itself may be), and -x;
+// a bare VAR with the value it has in `inherited`, if any.
+std::vector<std::string> RemoteEnvironment(const std::vector<std::string>& inherited,
+                                           const std::vector<std::string>& exports);
+
 // Only what gyrerun sets for `rank`, for --dry-run.
 std::vector<std::string> IdentityVariables(const JobIdentity& job, int rank);
 

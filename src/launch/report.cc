@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "gyre/version.h"
 #include "launch/rank_environment.h"
+#include "launch/remote_command.h"
 
 namespace gyre::launch {
 
@@ -16,6 +17,17 @@ std::string Quoted(const std::string& word) {
   constexpr char kPlain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./-_";
   if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
   return absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'");
+}
+
+std::string RankLines(const Options& options, int ranks, std::string_view store) {
+  std::string text;
+  for (const std::string& entry : options.exports) absl::StrAppend(&text, "every rank: ", Quoted(entry), "\n");
+  const JobIdentity job{ranks, std::string(store), "RANDOM", "DESCRIPTOR"};
+  for (int rank = 0; rank < ranks; ++rank) {
+    absl::StrAppend(&text, "rank ", rank, ": ", absl::StrJoin(IdentityVariables(job, rank), " "), " ",
+                    QuotedCommand(options.command), "\n");
+  }
+  return text;
 }
 
 }  // namespace
@@ -36,15 +48,19 @@ std::string BuildReport() {
 }
 
 std::string DryRunReport(const Options& options, const std::string& path) {
-  std::string text =
-      absl::StrCat("would start ", options.ranks, options.ranks == 1 ? " rank" : " ranks", " of ", path, "\n");
-  for (const std::string& entry : options.exports) absl::StrAppend(&text, "every rank: ", Quoted(entry), "\n");
-  const JobIdentity job{options.ranks, "127.0.0.1:PORT", "RANDOM", "DESCRIPTOR"};
-  for (int rank = 0; rank < options.ranks; ++rank) {
-    absl::StrAppend(&text, "rank ", rank, ": ", absl::StrJoin(IdentityVariables(job, rank), " "), " ",
-                    QuotedCommand(options.command), "\n");
+  return absl::StrCat("would start ", options.ranks, options.ranks == 1 ? " rank" : " ranks", " of ", path, "\n",
+                      RankLines(options, options.ranks, "127.0.0.1:PORT"));
+}
+
+std::string DryRunReport(const Options& options, const std::vector<HostRanks>& hosts) {
+  const int ranks = hosts.back().first + hosts.back().count;
+  std::string text = absl::StrCat("would start ", ranks, ranks == 1 ? " rank" : " ranks", " of ", options.command[0],
+                                  " on ", hosts.size(), hosts.size() == 1 ? " host" : " hosts", "\n");
+  for (const HostRanks& host : hosts) {
+    absl::StrAppend(&text, "host ", host.host, ": ", RanksText(host), ": ",
+                    QuotedCommand(RemoteCommand(options, host.host)), "\n");
   }
-  return text;
+  return text + RankLines(options, ranks, "ADDRESS:PORT");
 }
 
 }  // namespace gyre::launch

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "launch/hosts.h"
 #include "launch/options.h"
 
 namespace gyre::launch {
@@ -10,8 +12,10 @@ namespace gyre::launch {
 // --check-build: the version, then a line per optional part, "cuda: yes 13.0.88" or "ucx: no (reason)".
 std::string BuildReport();
 
-// --dry-run: the ranks, what would be set for each, and the command with its program at `path`.
+// --dry-run: the ranks, what would be set for each, and the command with its program at `path`. Over hosts: their
+// ranks, too, and the remote shell's command.
 std::string DryRunReport(const Options& options, const std::string& path);
+std::string DryRunReport(const Options& options, const std::vector<HostRanks>& hosts);
 
 // The command as a shell would take it, for people to read and copy.
 std::string QuotedCommand(const std::vector<std::string>& command);

@@ -21,19 +21,23 @@ struct RankEnd {
   bool core_dumped = false;
   int exec_error = 0;     // the errno of execve(2), if the program could not even be executed
   bool asked_to = false;  // gyrerun had sent it a signal to end before
+  std::string host{};     // where it ran, if not here
+  bool lost = false;      // with its host: `when` is the last that was heard of that
 
-  bool failed() const { return code != 0 || signal != 0; }
+  bool failed() const { return code != 0 || signal != 0 || lost; }
 };
 
 // The first failure of `ends` (in the order in which they were seen), or nothing if none failed. A rank that dies
-// of a signal takes the others along within milliseconds, and theirs may be seen first: so a signal that was not
-// gyrerun's wins over a plain exit code up to 100 ms before it.
+// of a signal, or is lost with its host, takes the others along within milliseconds, and theirs may be seen first, or
+// seem so by another host's clock: so a loss, or a signal that was not gyrerun's, wins over a plain exit code up to
+// 100 ms before it.
 std::optional<RankEnd> FindRootCause(std::span<const RankEnd> ends);
 
-// Its exit code: 128 + the signal, 126 or 127 if the program could not be executed, else its own.
+// Its exit code: 128 + the signal, 126 or 127 if the program could not be executed, 137 (as if killed) if it was lost
+// with its host, else its own.
 int ExitCodeOf(const RankEnd& end);
 
-// "rank 2 (pid 123) was killed by signal 9 (Killed) 12.3 s after the start"
+// "rank 2 (pid 123) was killed by signal 9 (Killed) 12.3 s after the start"; "rank 2 on b (pid 123) ..."
 std::string Describe(const RankEnd& end, TimePoint start);
 
 }  // namespace gyre::launch

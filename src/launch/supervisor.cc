@@ -1,13 +1,9 @@
 #include "launch/supervisor.h"
 
-#include <fcntl.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
+#include <memory>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -15,15 +11,13 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/status.h"
-#include "launch/descendants.h"
+#include "launch/crew.h"
 #include "launch/ending.h"
 #include "launch/exit_code.h"
-#include "launch/job.h"
+#include "launch/local_crew.h"
 #include "launch/output_mux.h"
 #include "launch/poller.h"
-#include "launch/rank_environment.h"
-#include "launch/rank_process.h"
-#include "launch/report.h"
+#include "launch/remote_crew.h"
 #include "launch/root_cause.h"
 #include "launch/signals.h"
 
@@ -34,45 +28,45 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr Duration kLeftBehind = seconds(5);           // for what the ranks left behind to die of SIGKILL
-constexpr Duration kSilence = seconds(1);              // of pipes that somebody out of reach still holds open
-constexpr Duration kBetweenLooks = milliseconds(100);  // at the children; a look takes all of /proc
-constexpr Duration kUnreadOutput = seconds(2);         // for a reader to take the rest, when the job was cut short
+constexpr Duration kSilence = seconds(1);         // of pipes that somebody out of reach still holds open
+constexpr Duration kUnreadOutput = seconds(2);    // for a reader to take the rest, when the job was cut short
+constexpr Duration kOutputUnderWay = seconds(8);  // for hosts to bring the rest, when it was given up
 
 TimePoint Now() {
   return std::chrono::steady_clock::now();
 }
 
-// A rank whose process was started. The dead are not reaped before the end, so that no number of theirs comes to mean
-// another process (group) while we may still signal it.
-struct Rank {
-  pid_t pid = 0;
-  UniqueFd pidfd;
-  bool alive = true;
-};
-
-class Supervisor {
+class Supervisor final : public CrewEvents {
  public:
   explicit Supervisor(const SupervisorContext& context)
       : context_(context),
         options_(context.options),
         output_(poller_, {options_.tag_output, options_.timestamp_output, options_.output_dir}),
-        ending_({options_.settle, options_.grace, options_.timeout}, Now()) {}
+        ending_({options_.settle, options_.grace, options_.timeout}, Now()) {
+    if (context.hosts.empty()) {
+      crew_ = std::make_unique<LocalCrew>(options_, context.path, poller_, output_, *this);
+    } else {
+      crew_ = std::make_unique<RemoteCrew>(options_, context.hosts, poller_, output_, *this);
+    }
+  }
 
   int Run();
 
+  // What the crew tells.
+  void OnStarted() override { start_ = Now(); }
+  void OnRankEnded(RankEnd end) override;
+  void OnRankStoppedOrNot() override;
+  void Verbose(const std::string& line) override {
+    if (options_.verbose) output_.Say(line);
+  }
+  bool told() const override { return ending_.told(); }
+
  private:
-  // Starting
   absl::Status Prepare();
-  absl::Status StartAll();
-  absl::Status StartOne(int rank);
 
   // Events
   void Step(std::optional<TimePoint> deadline);
-  void OnRankEnded(uint32_t index);
   void OnSignal(int signal);
-  void LookAtChildren();
-  void EndIfOnlyStoppedLeft();
   void OnGuardLost();
   void OnOutputLost();
   void SignalAll(int signal);
@@ -83,167 +77,76 @@ class Supervisor {
   void ReportRootCause();
   int ExitCode() const;
 
-  std::string StoppedRanks() const;
-  void Verbose(const std::string& line) {
-    if (options_.verbose) output_.Say(line);
-  }
-
   const SupervisorContext& context_;
   const Options& options_;
   Poller poller_;
   OutputMux output_;
   Ending ending_;
+  std::unique_ptr<Crew> crew_;
   TimePoint start_ = Now();
-  std::optional<Job> job_;
   UniqueFd signals_;
-  UniqueFd null_;
-  UniqueFd exec_errors_;        // reading end; one record per rank that could not execute
-  UniqueFd exec_errors_write_;  // closed once all have started
-  rlimit files_{};
-  std::vector<Rank> ranks_;
   std::vector<RankEnd> ends_;  // in the order in which they were seen
-  std::vector<int> exec_error_of_;
-  std::string stopped_;                        // the ranks that were stopped when the first one failed
-  std::optional<TimePoint> look_at_children_;  // when, since some child has changed
+  std::string stopped_;        // the ranks that were stopped when the first one failed
   bool guard_lost_ = false;
   bool output_lost_ = false;
-  bool hurry_ = false;       // somebody asked for the end: do not wait long for the output's reader
-  bool all_reaped_ = false;  // the ranks' numbers may mean other processes from now on
+  bool hurry_ = false;  // somebody asked for the end: do not wait long for the output's reader
 };
 
 absl::Status Supervisor::Prepare() {
   RETURN_IF_ERROR(poller_.Open());
   ASSIGN_OR_RETURN(signals_, OpenSignals());
   RETURN_IF_ERROR(poller_.AddReadable(signals_.get(), {Source::kSignals}));
-  RETURN_IF_ERROR(poller_.AddReadable(context_.guard_pidfd, {Source::kGuard}));
-  if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return ErrnoStatus("prctl(PR_SET_CHILD_SUBREAPER)");
-  getrlimit(RLIMIT_NOFILE, &files_);
-  rlimit more = files_;  // each rank takes up to five descriptors
-  more.rlim_cur = more.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &more);
-  null_.Reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  if (!null_) return ErrnoStatus("/dev/null");
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return ErrnoStatus("pipe2");
-  exec_errors_.Reset(ends[0]);
-  exec_errors_write_.Reset(ends[1]);
-  ASSIGN_OR_RETURN(job_, Job::Start(options_.ranks));
-  return absl::OkStatus();
-}
-
-absl::Status Supervisor::StartAll() {
-  RETURN_IF_ERROR(Prepare());
-  exec_error_of_.assign(options_.ranks, 0);
-  start_ = Now();
-  Verbose(absl::StrCat("job ", job_->identity().job_id, ": ", options_.ranks, " of ", context_.path, ", store at ",
-                       job_->identity().store));
-  for (int rank = 0; rank < options_.ranks; ++rank) {
-    RETURN_IF_ERROR(Annotate(StartOne(rank), absl::StrCat("starting rank ", rank)));
-  }
-  exec_errors_write_.Reset();
-  output_.Flush();  // what was said so far, before the first wait
-  return absl::OkStatus();
-}
-
-absl::Status Supervisor::StartOne(int rank) {
-  RankCommand command;
-  command.rank = rank;
-  command.path = context_.path;
-  command.arguments = options_.command;
-  std::vector<std::string> inherited;
-  for (char** entry = environ; *entry != nullptr; ++entry) inherited.emplace_back(*entry);
-  command.environment = RankEnvironment(inherited, options_.exports, job_->identity(), rank);
-  // A terminal is not handed on: a rank's group is not its foreground group, and reading would stop the rank.
-  command.stdin_fd = rank == 0 && isatty(0) == 0 ? 0 : null_.get();
-  command.error_fd = exec_errors_write_.get();
-  command.files = files_;
-  ASSIGN_OR_RETURN(RankProcess process, StartRank(command));
-  const int pidfd = process.pidfd.get();
-  ranks_.push_back({process.pid, std::move(process.pidfd)});
-  RETURN_IF_ERROR(poller_.AddReadable(pidfd, {Source::kRank, static_cast<uint32_t>(rank)}));
-  Verbose(absl::StrCat("rank ", rank, ": pid ", process.pid, ": ", QuotedCommand(options_.command)));
-  return output_.Add(rank, std::move(process.out), std::move(process.err));
+  return poller_.AddReadable(context_.guard_pidfd, {Source::kGuard});
 }
 
 void Supervisor::Step(std::optional<TimePoint> deadline) {
-  const TimePoint next = std::min(deadline.value_or(TimePoint::max()), look_at_children_.value_or(TimePoint::max()));
+  const TimePoint next = std::min(deadline.value_or(TimePoint::max()), crew_->next().value_or(TimePoint::max()));
   const std::vector<PollKey> ready =
       poller_.Wait(next == TimePoint::max() ? -1 : PollMilliseconds(Now(), next, 1'000'000));
   // Deaths first, in the order in which they came; then what may be a consequence of them.
   for (const PollKey& key : ready) {
-    if (key.source == Source::kRank) OnRankEnded(key.index);
+    if (key.source == Source::kRank) crew_->OnEvent(key);
   }
   for (const PollKey& key : ready) {
     if (key.source == Source::kStream) output_.OnReadable(key.index);
     if (key.source == Source::kGuard) OnGuardLost();
+    if (key.source >= Source::kHostOutput) crew_->OnEvent(key);
     if (key.source != Source::kSignals) continue;
     for (const int signal : ReadSignals(signals_.get())) OnSignal(signal);
   }
-  if (look_at_children_ && Now() >= *look_at_children_) LookAtChildren();
   SignalAll(ending_.OnTime(Now()));
+  output_.Flush();
+  crew_->OnTime(Now());
   output_.Flush();
   if (output_.error() != 0 && !output_lost_) OnOutputLost();
 }
 
-void Supervisor::OnRankEnded(uint32_t index) {
-  Rank& rank = ranks_[index];
-  siginfo_t info{};
-  if (!rank.alive || waitid(P_PID, static_cast<id_t>(rank.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0) return;
-  if (info.si_pid == 0) return;
-  rank.alive = false;
-  poller_.Remove(rank.pidfd.get());
-  for (ExecError report{}; read(exec_errors_.get(), &report, sizeof report) == sizeof report;) {
-    exec_error_of_[report.rank] = report.error;
-  }
-  RankEnd end{.rank = static_cast<int>(index), .pid = rank.pid, .when = Now()};
-  if (info.si_code == CLD_EXITED) end.code = info.si_status;
-  if (info.si_code != CLD_EXITED) end.signal = info.si_status;
-  end.core_dumped = info.si_code == CLD_DUMPED;
-  end.exec_error = exec_error_of_[index];
-  end.asked_to = ending_.told();
-  ends_.push_back(end);
+void Supervisor::OnRankEnded(RankEnd end) {
   Verbose(Describe(end, start_));
-  if (end.failed() && ending_.reason() == EndReason::kNone) {
-    stopped_ = StoppedRanks();
-    SignalAll(ending_.OnRankFailed(end.when));
+  const bool first_failure = end.failed() && ending_.reason() == EndReason::kNone;
+  ends_.push_back(std::move(end));
+  if (first_failure) {
+    stopped_ = absl::StrJoin(crew_->Stopped(), ", ");
+    SignalAll(ending_.OnRankFailed(Now()));
   }
-  EndIfOnlyStoppedLeft();
+  OnRankStoppedOrNot();
 }
 
 // The time to settle is for ranks that can use it.
-void Supervisor::EndIfOnlyStoppedLeft() {
+void Supervisor::OnRankStoppedOrNot() {
   if (ending_.reason() != EndReason::kRankFailed || ending_.told()) return;
-  const auto goes_on = [](const Rank& rank) { return rank.alive && !IsStopped(rank.pid); };
-  if (std::ranges::none_of(ranks_, goes_on)) SignalAll(ending_.OnOnlyStoppedLeft(Now()));
+  if (!crew_->any_goes_on()) SignalAll(ending_.OnOnlyStoppedLeft(Now()));
 }
 
 void Supervisor::OnSignal(int signal) {
   if (signal == SIGCHLD) {
-    if (!look_at_children_) look_at_children_ = Now() + kBetweenLooks;
+    crew_->OnChildChanged();
   } else if (signal == SIGUSR1 || signal == SIGUSR2) {
     SignalAll(signal);
   } else {
     hurry_ = true;
     SignalAll(ending_.OnSignal(signal, Now()));
   }
-}
-
-void Supervisor::LookAtChildren() {
-  look_at_children_.reset();
-  if (all_reaped_) return;
-  std::vector<pid_t> pids;
-  for (size_t i = 0; i < ranks_.size(); ++i) {
-    pids.push_back(ranks_[i].pid);
-    siginfo_t info{};
-    if (!ranks_[i].alive) continue;
-    if (waitid(P_PID, static_cast<id_t>(ranks_[i].pid), &info, WSTOPPED | WCONTINUED | WNOHANG) != 0) continue;
-    if (info.si_pid == 0) continue;
-    Verbose(absl::StrCat("rank ", i, " (pid ", info.si_pid,
-                         info.si_code == CLD_CONTINUED ? ") goes on" : ") was stopped by ",
-                         info.si_code == CLD_CONTINUED ? "" : SignalName(info.si_status)));
-  }
-  ReapOrphans(pids);
-  EndIfOnlyStoppedLeft();
 }
 
 void Supervisor::OnGuardLost() {
@@ -260,47 +163,32 @@ void Supervisor::OnOutputLost() {
 }
 
 void Supervisor::SignalAll(int signal) {
-  if (signal == 0 || all_reaped_) return;
+  if (signal == 0 || crew_->ended()) return;
   Verbose(absl::StrCat("sending ", SignalName(signal), " to the ranks"));
-  const bool to_end = signal != SIGUSR1 && signal != SIGUSR2;
-  for (const Rank& rank : ranks_) {
-    // A dead rank's group may live on in its children, which are to end too.
-    if (rank.alive || to_end) kill(-rank.pid, signal);
-    // A stopped rank takes notice of nothing but KILL until it goes on.
-    if (to_end && signal != SIGKILL) kill(-rank.pid, SIGCONT);
-  }
-}
-
-std::string Supervisor::StoppedRanks() const {
-  std::vector<std::string> stopped;
-  for (size_t i = 0; i < ranks_.size(); ++i) {
-    if (ranks_[i].alive && IsStopped(ranks_[i].pid)) stopped.push_back(absl::StrCat(i, " (pid ", ranks_[i].pid, ")"));
-  }
-  return absl::StrJoin(stopped, ", ");
+  crew_->Signal(signal);
 }
 
 void Supervisor::EndWhatIsLeft() {
-  all_reaped_ = true;
-  const bool left = !Descendants(getpid()).empty();
-  if (left && !KillDescendants(Now() + kLeftBehind)) {
-    output_.Say("some processes hang in the kernel and could not be ended");
-  }
+  if (!crew_->EndWhatIsLeft()) output_.Say("some processes hang in the kernel and could not be ended");
 }
 
 void Supervisor::Drain() {
   const TimePoint started = Now();
   const auto cut_short = [&] { return hurry_ || ending_.reason() == EndReason::kTimeout || output_lost_; };
-  while (output_.open_streams() > 0 || output_.pending() > 0) {
-    if (cut_short() && Now() - started > kUnreadOutput) break;
+  while (output_.open_streams() > 0 || output_.pending() > 0 || crew_->output_under_way()) {
+    const auto passed = Now() - started;
+    const bool unread = output_.pending() > 0 || !crew_->output_under_way();
+    if (cut_short() && unread && passed > kUnreadOutput) break;
+    if ((cut_short() || ending_.given_up()) && passed > kOutputUnderWay) break;
     // The writers are dead, so what is in the pipes is all there is, unless somebody out of our reach holds them.
-    if (output_.open_streams() > 0 && output_.pending() == 0 && Now() - started > kSilence) output_.CloseStreams();
+    const bool idle = output_.pending() == 0 && !crew_->output_under_way();
+    if (output_.open_streams() > 0 && idle && passed > kSilence) output_.CloseStreams();
     Step(Now() + milliseconds(50));
   }
   output_.CloseStreams();
 }
 
 void Supervisor::ReportRootCause() {
-  const auto cause = FindRootCause(ends_);
   switch (ending_.reason()) {
     case EndReason::kNone:
     case EndReason::kOutputLost: return;
@@ -312,9 +200,10 @@ void Supervisor::ReportRootCause() {
     case EndReason::kRankFailed: break;
   }
   const size_t others = ends_.size() - 1;
-  output_.Say(absl::StrCat(Describe(*cause, start_), "; ", others, others == 1 ? " other rank" : " other ranks",
-                           " ended after it", stopped_.empty() ? "" : absl::StrCat("; stopped then: rank ", stopped_),
-                           "; exit code ", ExitCode()));
+  output_.Say(absl::StrCat(Describe(*FindRootCause(ends_), start_), "; ", others,
+                           others == 1 ? " other rank" : " other ranks", " ended after it",
+                           stopped_.empty() ? "" : absl::StrCat("; stopped then: rank ", stopped_), "; exit code ",
+                           ExitCode()));
 }
 
 int Supervisor::ExitCode() const {
@@ -330,17 +219,26 @@ int Supervisor::ExitCode() const {
 }
 
 int Supervisor::Run() {
-  const absl::Status started = StartAll();
-  while (started.ok() && ends_.size() < ranks_.size() && !ending_.given_up()) Step(ending_.next());
+  if (const absl::Status prepared = Prepare(); !prepared.ok()) {
+    output_.Say(absl::StrCat(prepared.message(), "; the job was not started; try: again later"));
+    output_.Flush();
+    return kExitNotStarted;
+  }
+  crew_->Start();
+  output_.Flush();  // what was said so far, before the first wait
+  while (!crew_->failure() && !crew_->ended() && !ending_.given_up()) Step(ending_.next());
   EndWhatIsLeft();
   Drain();
-  if (!started.ok()) {
-    output_.Say(absl::StrCat(started.message(), "; the job was not started; try: a smaller -np, or again later"));
+  crew_->Close();
+  // Of several hosts, the first end by time need not be the first that was heard of.
+  std::ranges::stable_sort(ends_, {}, &RankEnd::when);
+  if (crew_->failure()) {
+    for (const std::string& line : crew_->failure()->lines) output_.Say(line);
   } else {
     ReportRootCause();
   }
   Drain();
-  return started.ok() ? ExitCode() : kExitNotStarted;
+  return crew_->failure() ? crew_->failure()->exit_code : ExitCode();
 }
 
 }  // namespace

@@ -5,13 +5,13 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "net/handshake_pump.h"
 #include "net/socket.h"
 
 namespace gyre {
@@ -25,13 +25,11 @@ constexpr auto kAcceptPause = std::chrono::milliseconds(50);
 
 struct AuthenticatingListener::Pending {
   Pending(UniqueFd connection, const HandshakeIdentity& self, const std::string& secret)
-      : fd(std::move(connection)), handshake(self, secret) {}
+      : fd(std::move(connection)), handshake(self, secret), pump(handshake, /*output=*/{}) {}
 
   UniqueFd fd;
   HandshakeServer handshake;
-  std::array<std::byte, kMaxHandshakeMessageBytes> input{};
-  size_t filled = 0;
-  std::string output;
+  HandshakePump pump;
   bool waits_to_write = false;
   EventLoop::TimerId timer{};
   PendingList::iterator self;
@@ -78,6 +76,7 @@ void AuthenticatingListener::Accept() {
       default: break;
     }
     // Out of descriptors or memory: strangers go first. With none to send away, the listener would only stay readable.
+    counts_.last_trouble = ErrnoStatus("accept");
     if (pending_.empty()) return PauseAccepting();
     DropOne();
   }
@@ -86,6 +85,7 @@ void AuthenticatingListener::Accept() {
 void AuthenticatingListener::PauseAccepting() {
   if (paused_ || !loop_.Modify(listener_.get(), 0).ok()) return;
   paused_ = true;
+  ++counts_.pauses;
   pause_timer_ = loop_.AddTimer(std::chrono::steady_clock::now() + kAcceptPause, [this] {
     paused_ = false;
     loop_.Modify(listener_.get(), EPOLLIN).IgnoreError();
@@ -111,65 +111,17 @@ void AuthenticatingListener::Admit(UniqueFd fd) {
   Advance(pending);  // an honest client's hello is usually there already, and sets it apart from strangers
 }
 
-// Reads, answers, until it would block or is over. Reads no further than the message that is due.
 void AuthenticatingListener::Advance(Pending& pending) {
-  for (;;) {
-    if (!Write(pending)) return;
-    if (!pending.handshake.status().ok()) {
-      ++counts_.refused;
-      counts_.last_refusal = pending.handshake.status();
-      return Drop(pending);
-    }
-    if (pending.handshake.done()) return Finish(pending);
-    if (!Read(pending)) return;
+  const auto need = pending.pump.Advance(pending.fd.get());
+  if (!need.ok()) {
+    ++counts_.refused;
+    counts_.last_refusal = need.status();
+    return Drop(pending);
   }
-}
-
-// Returns whether a whole message came and was taken. False: would block, or `pending` is gone.
-bool AuthenticatingListener::Read(Pending& pending) {
-  while (pending.filled < pending.handshake.wanted()) {
-    const ssize_t received = recv(pending.fd.get(), pending.input.data() + pending.filled,
-                                  pending.handshake.wanted() - pending.filled, MSG_DONTWAIT);
-    if (received > 0) {
-      pending.filled += static_cast<size_t>(received);
-    } else if (received < 0 && errno == EINTR) {
-      continue;
-    } else if (received < 0 && errno == EAGAIN) {
-      return false;
-    } else {
-      ++counts_.refused;
-      counts_.last_refusal = absl::UnavailableError("a peer closed the connection before it had proved itself");
-      Drop(pending);
-      return false;
-    }
-  }
-  pending.handshake.Receive(Bytes(pending.input).first(pending.filled), pending.output);
-  pending.filled = 0;
-  return true;
-}
-
-// Returns whether nothing is left to send. False: would block, or `pending` is gone.
-bool AuthenticatingListener::Write(Pending& pending) {
-  while (!pending.output.empty()) {
-    const ssize_t sent =
-        send(pending.fd.get(), pending.output.data(), pending.output.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent >= 0) {
-      pending.output.erase(0, static_cast<size_t>(sent));
-    } else if (errno == EAGAIN) {
-      pending.waits_to_write = true;
-      if (!loop_.Modify(pending.fd.get(), EPOLLOUT).ok()) Drop(pending);
-      return false;
-    } else if (errno != EINTR) {
-      ++counts_.refused;
-      counts_.last_refusal =
-          pending.handshake.status().ok() ? ErrnoStatus("handshake: send") : pending.handshake.status();
-      Drop(pending);
-      return false;
-    }
-  }
-  if (!std::exchange(pending.waits_to_write, false) || loop_.Modify(pending.fd.get(), EPOLLIN).ok()) return true;
-  Drop(pending);
-  return false;
+  if (*need == HandshakePump::Need::kNothing) return Finish(pending);
+  const bool waits_to_write = *need == HandshakePump::Need::kWrite;
+  if (waits_to_write == std::exchange(pending.waits_to_write, waits_to_write)) return;
+  if (!loop_.Modify(pending.fd.get(), waits_to_write ? EPOLLOUT : EPOLLIN).ok()) Drop(pending);
 }
 
 void AuthenticatingListener::Finish(Pending& pending) {

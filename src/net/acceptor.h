@@ -34,7 +34,9 @@ struct AcceptorCounts {
   int64_t refused = 0;        // wrong secret, job, epoch, or no handshake at all
   int64_t timed_out = 0;
   int64_t dropped = 0;  // to make room
+  int64_t pauses = 0;   // accepting rested, for lack of descriptors or memory
   absl::Status last_refusal;
+  absl::Status last_trouble;  // of accepting itself
 };
 
 // Room for one more is made by dropping the oldest connection that has not sent a hello of this job, or else the
@@ -66,8 +68,6 @@ class AuthenticatingListener {
   void PauseAccepting();
   void Admit(UniqueFd fd);
   void Advance(Pending& pending);
-  bool Read(Pending& pending);
-  bool Write(Pending& pending);
   void Finish(Pending& pending);
   void Drop(Pending& pending);
   void DropOne();

@@ -2,6 +2,8 @@
 
 #include <arpa/inet.h>
 
+#include <algorithm>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -28,7 +30,9 @@ absl::StatusOr<Endpoint> ParseEndpoint(std::string_view text) {
     return Unusable(text, "an IPv6 address needs brackets");
   }
   if (host.empty()) return Unusable(text, "the host is missing");
-  if (host.size() > 255 || host.find_first_of(" \t\r\n[]/") != std::string_view::npos) {
+  // A NUL above all: to the system a text ends there.
+  const bool unprintable = std::ranges::any_of(host, [](unsigned char c) { return c <= ' ' || c == 0x7f; });
+  if (host.size() > 255 || unprintable || host.find_first_of("[]/") != std::string_view::npos) {
     return Unusable(text, "the host is not a name or an address");
   }
   uint32_t port = 0;
@@ -42,6 +46,13 @@ absl::StatusOr<Endpoint> ParseEndpoint(std::string_view text) {
 std::string ToString(const Endpoint& endpoint) {
   const bool v6 = endpoint.host.find(':') != std::string::npos;
   return v6 ? absl::StrCat("[", endpoint.host, "]:", endpoint.port) : absl::StrCat(endpoint.host, ":", endpoint.port);
+}
+
+bool IsAddress(const Endpoint& endpoint) {
+  in_addr v4{};
+  if (inet_pton(AF_INET, endpoint.host.c_str(), &v4) == 1) return true;
+  in6_addr v6{};
+  return inet_pton(AF_INET6, endpoint.host.substr(0, endpoint.host.find('%')).c_str(), &v6) == 1;
 }
 
 bool IsLoopback(const Endpoint& endpoint) {

@@ -22,6 +22,9 @@ absl::StatusOr<Endpoint> ParseEndpoint(std::string_view text);
 // The inverse: an address with colons is put in brackets.
 std::string ToString(const Endpoint& endpoint);
 
+// Whether the host is an IPv4 or IPv6 address, the latter perhaps with a zone ("fe80::1%eth0"), and not a name.
+bool IsAddress(const Endpoint& endpoint);
+
 // Whether the host is "localhost" or an address of this machine's loopback, by its text alone: nothing is resolved.
 bool IsLoopback(const Endpoint& endpoint);
 

@@ -47,6 +47,10 @@ absl::Status ConnectSocket(int fd, const sockaddr* address, socklen_t length, Ti
   if (connect(fd, address, length) == 0) return absl::OkStatus();
   if (errno != EINPROGRESS && errno != EINTR) return TransferError("connect", errno);
   RETURN_IF_ERROR(WaitFor(fd, POLLOUT, deadline, "connect"));
+  return ConnectOutcome(fd);
+}
+
+absl::Status ConnectOutcome(int fd) {
   int error = 0;
   socklen_t error_size = sizeof(error);
   if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &error_size) != 0) return ErrnoStatus("getsockopt(SO_ERROR)");

@@ -37,6 +37,11 @@ absl::StatusOr<Endpoint> LocalEndpoint(int fd);
 // One attempt, at each address the name has; does not retry. Errors name the endpoint.
 absl::StatusOr<UniqueFd> ConnectTcp(const Endpoint& endpoint, TimePoint deadline);
 
+// The same for an event loop, in two parts. Begin returns a non-blocking socket; once that is writable, Finish tells
+// what became of the connection. The host must be an address (IsAddress): nothing is looked up.
+absl::StatusOr<UniqueFd> BeginConnectTcp(const Endpoint& endpoint);
+absl::Status FinishConnectTcp(int fd);
+
 // --- Unix stream sockets ---
 
 // A name that starts with '@' is an abstract address: it leaves no file, is visible to every user of the network

@@ -20,4 +20,7 @@ absl::Status TransferError(std::string_view what, int error_number);
 // Connects a non-blocking socket, waiting until the deadline.
 absl::Status ConnectSocket(int fd, const sockaddr* address, socklen_t length, TimePoint deadline);
 
+// What became of a connect that was under way, once the socket is writable.
+absl::Status ConnectOutcome(int fd);
+
 }  // namespace gyre::net_internal

@@ -98,18 +98,23 @@ absl::StatusOr<UniqueFd> ListenAt(const Address& address, int backlog) {
   return fd;
 }
 
+// A connect to an unused ephemeral port of this machine can meet itself (TCP simultaneous open): that is nobody.
+absl::Status CheckNotItself(int fd) {
+  sockaddr_storage own{}, peer{};
+  socklen_t own_length = sizeof(own), peer_length = sizeof(peer);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_length) == 0 &&
+      getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_length) == 0 && own_length == peer_length &&
+      std::memcmp(&own, &peer, own_length) == 0) {
+    return absl::UnavailableError("connect: nobody listens");
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<UniqueFd> ConnectTo(const Address& address, TimePoint deadline) {
   ASSIGN_OR_RETURN(UniqueFd fd, TcpSocket(address.storage.ss_family));
   RETURN_IF_ERROR(net_internal::ConnectSocket(fd.get(), address.get(), address.length, deadline));
   RETURN_IF_ERROR(SetNonBlocking(fd.get(), false));
-  // A connect to an unused ephemeral port of this machine can meet itself (TCP simultaneous open): that is nobody.
-  sockaddr_storage own{}, peer{};
-  socklen_t own_length = sizeof(own), peer_length = sizeof(peer);
-  if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &own_length) == 0 &&
-      getpeername(fd.get(), reinterpret_cast<sockaddr*>(&peer), &peer_length) == 0 && own_length == peer_length &&
-      std::memcmp(&own, &peer, own_length) == 0) {
-    return absl::UnavailableError("connect: nobody listens");
-  }
+  RETURN_IF_ERROR(CheckNotItself(fd.get()));
   return fd;
 }
 
@@ -135,6 +140,22 @@ absl::StatusOr<UniqueFd> ConnectTcp(const Endpoint& endpoint, TimePoint deadline
     last = fd.status();
   }
   return Annotate(last, ToString(endpoint));
+}
+
+absl::StatusOr<UniqueFd> BeginConnectTcp(const Endpoint& endpoint) {
+  const auto addresses = Resolve(endpoint, AI_NUMERICHOST);
+  if (!addresses.ok()) return absl::InvalidArgumentError(absl::StrCat(ToString(endpoint), " is not an address"));
+  const Address& address = addresses->front();
+  ASSIGN_OR_RETURN(UniqueFd fd, TcpSocket(address.storage.ss_family));
+  if (connect(fd.get(), address.get(), address.length) != 0 && errno != EINPROGRESS && errno != EINTR) {
+    return net_internal::TransferError("connect", errno);
+  }
+  return fd;
+}
+
+absl::Status FinishConnectTcp(int fd) {
+  RETURN_IF_ERROR(net_internal::ConnectOutcome(fd));
+  return CheckNotItself(fd);
 }
 
 absl::StatusOr<Endpoint> LocalEndpoint(int fd) {

@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "collectives/call.h"
+#include "collectives/hierarchical/operation.h"
 #include "collectives/shm/make_operation.h"
 #include "runtime/composition.h"
 #include "runtime/split.h"
@@ -27,16 +28,17 @@ class Ended final : public internal::Pollable {
   shm::Progress Poll() override { return shm::Progress::kDone; }
   bool Check(TimePoint) override { return true; }
   void StartClock(TimePoint) override {}
+  TimePoint deadline() const override { return TimePoint::max(); }
 };
 
-// Whether the call has a place where others wait for it.
-bool HasChannel(const internal::Group& group, const Call& call) {
+// Whether the call has a place where others wait for it. `size`: of the communicator.
+bool HasChannel(int rank, int size, const Call& call) {
   if (call.kind != CallKind::kMessage) return true;
-  return call.peer >= 0 && call.peer < group.size() && call.peer != group.rank();
+  return call.peer >= 0 && call.peer < size && call.peer != rank;
 }
 
 Call Moving(CallKind kind, ConstTensorView in, TensorView out, const CallOptions& options) {
-  return {.kind = kind, .in = in, .out = out, .counts = {}, .receive_counts = {}, .timeout = options.timeout};
+  return {.kind = kind, .in = in, .out = out, .timeout = options.timeout};
 }
 
 Call Reducing(CallKind kind, ConstTensorView in, TensorView out, const ReduceOptions& options) {
@@ -46,8 +48,6 @@ Call Reducing(CallKind kind, ConstTensorView in, TensorView out, const ReduceOpt
           .op = options.op,
           .prescale = options.prescale,
           .postscale = options.postscale,
-          .counts = {},
-          .receive_counts = {},
           .timeout = options.timeout};
 }
 
@@ -74,36 +74,59 @@ std::vector<int64_t> Even(int64_t total, int size) {
   return std::vector<int64_t>(static_cast<size_t>(size), total / size);
 }
 
+// The communicator's ranks, as ranks of the job.
+std::vector<int> JobRanks(const internal::CommunicatorState& state) {
+  if (state.team() == nullptr) return state.group()->ranks();
+  std::vector<int> ranks;
+  for (int rank = 0; rank < state.team()->size(); ++rank) ranks.push_back(state.team()->place(rank).rank);
+  return ranks;
+}
+
 }  // namespace
+
+namespace internal {
+
+// A call over several hosts, ready to run; or without an operation, why it may not.
+struct HostsCall {
+  absl::Status refused;
+  std::shared_ptr<HierarchicalOperation> operation;
+  Lane* lane = nullptr;
+};
+
+}  // namespace internal
 
 Communicator::Communicator(std::shared_ptr<internal::CommunicatorState> state) : state_(std::move(state)) {}
 Communicator::~Communicator() = default;
 
 int Communicator::rank() const {
-  return state_->group()->rank();
+  return state_->team() != nullptr ? state_->team()->rank() : state_->group()->rank();
 }
 int Communicator::size() const {
-  return state_->group()->size();
+  return state_->team() != nullptr ? state_->team()->size() : state_->group()->size();
 }
 int Communicator::local_rank() const {
-  return rank();
-}  // one host: see CheckOneHost
+  return state_->group()->rank();
+}
 int Communicator::local_size() const {
-  return size();
+  return state_->group()->size();
 }
 int Communicator::node_rank() const {
-  return 0;
+  return state_->team() != nullptr ? state_->team()->host() : 0;
 }
 int Communicator::node_count() const {
-  return 1;
+  return state_->team() != nullptr ? state_->team()->hosts() : 1;
 }
 
 absl::Status Communicator::Run(Call&& call) {
+  if (state_->team() != nullptr && !IsWithinHost(call)) {
+    const internal::HostsCall over_hosts = OverHosts(call);
+    if (over_hosts.operation == nullptr) return over_hosts.refused;
+    return state_->runtime().progress()->Run(state_->owner(), *over_hosts.lane, *over_hosts.operation);
+  }
   internal::Group& group = *state_->group();
   if (absl::Status wrong = internal::Validate(call, group.rank(), group.size()); !wrong.ok()) [[unlikely]] {
-    if (!HasChannel(group, call)) return wrong;
-    internal::RefusedCall refused(group, internal::ChannelOf(group, call), wrong,
-                                  state_->runtime().config().operation_timeout);
+    if (!HasChannel(group.rank(), group.size(), call)) return wrong;
+    internal::RefusedCall refused(group, internal::ChannelOf(group, call), wrong, TimeoutOf(call));
     return state_->runtime().progress()->Run(state_->owner(), refused.channel().lane, refused);
   }
   if (!call.timeout) call.timeout = state_->runtime().config().operation_timeout;
@@ -114,13 +137,21 @@ absl::Status Communicator::Run(Call&& call) {
 }
 
 Work Communicator::Start(Call&& call) {
-  const auto& group = state_->group();
   const auto& progress = state_->runtime().progress();
+  if (state_->team() != nullptr && !IsWithinHost(call)) {
+    internal::HostsCall over_hosts = OverHosts(call);
+    if (over_hosts.operation == nullptr) return Work(std::make_shared<Ended>(over_hosts.refused), progress);
+    progress->Start(state_->owner(), *over_hosts.lane, over_hosts.operation);
+    return Work(std::move(over_hosts.operation), progress);
+  }
+  const auto& group = state_->group();
   std::shared_ptr<internal::Operation> operation;
   if (absl::Status wrong = internal::Validate(call, group->rank(), group->size()); !wrong.ok()) {
-    if (!HasChannel(*group, call)) return Work(std::make_shared<Ended>(std::move(wrong)), progress);
+    if (!HasChannel(group->rank(), group->size(), call)) {
+      return Work(std::make_shared<Ended>(std::move(wrong)), progress);
+    }
     operation = std::make_shared<internal::RefusedCall>(*group, internal::ChannelOf(*group, call), std::move(wrong),
-                                                        state_->runtime().config().operation_timeout);
+                                                        TimeoutOf(call));
   } else {
     if (!call.timeout) call.timeout = state_->runtime().config().operation_timeout;
     operation = internal::MakeOperation(*group, call, []<typename T>(std::type_identity<T>, auto&&... arguments) {
@@ -130,6 +161,39 @@ Work Communicator::Start(Call&& call) {
   operation->Hold(group);
   progress->Start(state_->owner(), operation->channel().lane, operation);
   return Work(operation, progress);
+}
+
+// What a call that may have a wrong timeout waits at most.
+std::chrono::milliseconds Communicator::TimeoutOf(const Call& call) const {
+  const bool given = call.timeout && call.timeout->count() > 0;
+  return given ? *call.timeout : state_->runtime().config().operation_timeout;
+}
+
+// In a communicator over several hosts: whether the call is a message to a rank of this host. It then names that rank
+// by its number on the host.
+bool Communicator::IsWithinHost(Call& call) const {
+  const internal::Team& team = *state_->team();
+  if (call.kind != CallKind::kMessage || !HasChannel(team.rank(), team.size(), call)) return false;
+  if (team.place(call.peer).host != team.host()) return false;
+  call.peer = team.place(call.peer).local;
+  return true;
+}
+
+internal::HostsCall Communicator::OverHosts(Call& call) const {
+  const auto& team = state_->team();
+  const bool message = call.kind == CallKind::kMessage;
+  internal::HostsCall result;
+  result.refused = internal::Validate(call, team->rank(), team->size());
+  if (!result.refused.ok() && message) return result;
+  call.timeout = TimeoutOf(call);
+  result.operation = result.refused.ok() ? internal::MakeHierarchical(team, call)
+                                         : internal::MakeHierarchicalRefusal(team, call, result.refused);
+  if (message) {
+    result.lane = call.send ? &team->outgoing(call.peer).lane : &team->incoming(call.peer).lane;
+  } else {
+    result.lane = &team->lane();
+  }
+  return result;
 }
 
 // --- Blocking ---
@@ -251,9 +315,19 @@ absl::StatusOr<std::unique_ptr<Communicator>> Communicator::Split(std::span<cons
   const auto gather = [&](const std::vector<int64_t>& own, std::vector<int64_t>& all) {
     return AllGather(own, all, options);
   };
-  ASSIGN_OR_RETURN(auto group, internal::SplitGroup(*state_->group(), ranks, gather));
-  if (group == nullptr) return nullptr;
-  auto state = std::make_shared<internal::CommunicatorState>(state_->shared_runtime(), std::move(group));
+  internal::RuntimeState& runtime = state_->runtime();
+  const internal::SplitParent parent{
+      .ranks = JobRanks(*state_), .reserve = [&](const std::vector<int>& job_ranks) {
+        const internal::GroupLayout layout{.size = static_cast<int>(runtime.OnThisHost(job_ranks).size())};
+        return runtime.node()->ReserveRegion(layout.bytes());
+      }};
+  const uint64_t number = state_->NextSplit();
+  ASSIGN_OR_RETURN(const internal::SplitResult result, internal::AgreeOnSplit(parent, ranks, gather));
+  if (result.ranks.empty()) return nullptr;
+  const uint64_t parent_id = state_->team() != nullptr ? state_->team()->id() : 0;
+  ASSIGN_OR_RETURN(auto meetings,
+                   runtime.Meet(result.ranks, result.regions, internal::SplitId(parent_id, number, result.ranks[0])));
+  auto state = std::make_shared<internal::CommunicatorState>(state_->shared_runtime(), std::move(meetings));
   return std::unique_ptr<Communicator>(new Communicator(std::move(state)));
 }
 

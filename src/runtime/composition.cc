@@ -2,13 +2,15 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <iterator>
+#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "bootstrap/secret.h"
-#include "runtime/topology.h"
 #include "transport/shm/mesh.h"
 
 namespace gyre::internal {
@@ -33,62 +35,138 @@ absl::StatusOr<std::vector<RankPlace>> ExchangePlaces(Membership& membership, co
   return places;
 }
 
-std::vector<shm::Mesh::Address> PeerAddresses(const std::vector<RankPlace>& places, int self) {
+// Of the other ranks on this one's host.
+std::vector<shm::Mesh::Address> PeerAddresses(const std::vector<RankPlace>& places, const std::vector<int>& hosts,
+                                              int self) {
   std::vector<shm::Mesh::Address> peers;
   for (int rank = 0; rank < static_cast<int>(places.size()); ++rank) {
-    if (rank != self) peers.push_back({rank, places[static_cast<size_t>(rank)].address});
+    const auto index = static_cast<size_t>(rank);
+    if (rank != self && hosts[index] == hosts[static_cast<size_t>(self)])
+      peers.push_back({rank, places[index].address});
   }
   return peers;
-}
-
-// The world's region is the first that every rank reserves, so all know where it is.
-absl::StatusOr<std::shared_ptr<Group>> MakeWorld(const std::shared_ptr<shm::Node>& node, int size) {
-  const GroupLayout layout{.size = size};
-  ASSIGN_OR_RETURN(const int64_t region, node->ReserveRegion(layout.bytes()));
-  std::vector<int> ranks;
-  for (int rank = 0; rank < size; ++rank) ranks.push_back(rank);
-  return Group::Create(node, std::move(ranks), std::vector<int64_t>(static_cast<size_t>(size), region), layout);
 }
 
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<RuntimeState>> RuntimeState::Join(const Config& config, const Environment& environment) {
   std::shared_ptr<RuntimeState> state(new RuntimeState(config));
-  RETURN_IF_ERROR(state->ConnectHost(environment));
-  ASSIGN_OR_RETURN(state->world_, MakeWorld(state->node_, state->membership_->size()));
+  RETURN_IF_ERROR(state->Connect(environment));
+  RETURN_IF_ERROR(state->MakeWorld());
   return state;
 }
 
-absl::Status RuntimeState::ConnectHost(const Environment& environment) {
+absl::Status RuntimeState::Connect(const Environment& environment) {
   const TimePoint deadline = DeadlineAfter(std::chrono::steady_clock::now(), config_.start_timeout);
   ASSIGN_OR_RETURN(membership_, Membership::Join(config_, environment, deadline));
   const int rank = membership_->rank(), size = membership_->size();
   logger_ = MakeLogger(config_.log_level, absl::StrCat("rank ", rank));
-  ASSIGN_OR_RETURN(shm::OwnMemory own,
-                   shm::OwnMemory::Create(rank, config_.arena_bytes > 0 ? config_.arena_bytes : MachineMemory()));
-
-  std::vector<shm::Link> links;
-  bool crowded = false;
+  const int64_t arena_bytes = config_.arena_bytes > 0 ? config_.arena_bytes : DefaultArenaBytes(MachineMemory(), size);
+  ASSIGN_OR_RETURN(shm::OwnMemory own, shm::OwnMemory::Create(rank, arena_bytes));
+  hosts_.assign(static_cast<size_t>(size), 0);
   if (size > 1) {
-    const HandshakeIdentity self{
-        .job_id = membership_->job_id(), .epoch = membership_->epoch(), .rank = rank, .role = Role::kRank};
-    std::string directory;  // ranks told to share a host may be in different network namespaces: meet by files
-    if (config_.host_id) {
-      ASSIGN_OR_RETURN(directory, UserDirectory(environment));
-    }
-    ASSIGN_OR_RETURN(auto mesh, shm::Mesh::Listen(self, membership_->secret(), directory));
-    ASSIGN_OR_RETURN(std::vector<RankPlace> places, ExchangePlaces(*membership_, config_, mesh->address(), deadline));
-    RETURN_IF_ERROR(CheckOneHost(places));
-    crowded = IsCrowded(places);
-    ASSIGN_OR_RETURN(links, mesh->Connect(PeerAddresses(places, rank), own, deadline));
+    RETURN_IF_ERROR(ConnectPeers(environment, std::move(own), deadline));
+  } else {
+    RETURN_IF_ERROR(StartNode(std::move(own), {}));
   }
-  const shm::NodeOptions options{
-      .rank = rank, .heartbeat_interval = config_.heartbeat_interval, .heartbeat_timeout = config_.heartbeat_timeout};
-  ASSIGN_OR_RETURN(node_, shm::Node::Create(options, std::move(own), std::move(links), logger_));
-  const bool spin = config_.spin.value_or(!crowded);
+  const bool spin = config_.spin.value_or(!crowded_);
   progress_ = std::make_shared<Progress>(node_, spin ? shm::WaitPolicy::Spinning() : shm::WaitPolicy::Crowded());
   logger_->debug("rank {} of {} joined by {}; {}", rank, size, membership_->launcher(),
                  spin ? "waits spin" : "waits yield");
+  return absl::OkStatus();
+}
+
+absl::Status RuntimeState::ConnectPeers(const Environment& environment, shm::OwnMemory own, TimePoint deadline) {
+  const int rank = membership_->rank();
+  const HandshakeIdentity self{
+      .job_id = membership_->job_id(), .epoch = membership_->epoch(), .rank = rank, .role = Role::kRank};
+  std::string directory;  // ranks told to share a host may be in different network namespaces: meet by files
+  if (config_.host_id) {
+    ASSIGN_OR_RETURN(directory, UserDirectory(environment));
+  }
+  ASSIGN_OR_RETURN(auto mesh, shm::Mesh::Listen(self, membership_->secret(), directory));
+  ASSIGN_OR_RETURN(const std::vector<RankPlace> places,
+                   ExchangePlaces(*membership_, config_, mesh->address(), deadline));
+  RETURN_IF_ERROR(CheckVersions(places));
+  hosts_ = HostsOf(places);
+  std::vector<RankPlace> here;
+  std::ranges::copy_if(places, std::back_inserter(here), [&](const RankPlace& place) {
+    return place.host_id == places[static_cast<size_t>(rank)].host_id;
+  });
+  crowded_ = IsCrowded(here);
+  ASSIGN_OR_RETURN(auto links, mesh->Connect(PeerAddresses(places, hosts_, rank), own, deadline));
+  if (*std::ranges::max_element(hosts_) == 0) return StartNode(std::move(own), std::move(links));
+  ASSIGN_OR_RETURN(interconnect_, Interconnect::Listen(config_, *membership_, logger_, deadline));
+  RETURN_IF_ERROR(StartNode(std::move(own), std::move(links)));
+  return ConnectHosts(places, deadline);
+}
+
+absl::Status RuntimeState::StartNode(shm::OwnMemory own, std::vector<shm::Link> links) {
+  shm::NodeOptions options{.rank = membership_->rank(),
+                           .job_size = membership_->size(),
+                           .heartbeat_interval = config_.heartbeat_interval,
+                           .heartbeat_timeout = config_.heartbeat_timeout};
+  if (interconnect_ != nullptr) {
+    // Weakly: the interconnect holds the node.
+    options.on_loss = [weak = std::weak_ptr(interconnect_)](int rank, const std::string& text) {
+      if (const auto interconnect = weak.lock()) interconnect->TellLoss(rank, text);
+    };
+  }
+  ASSIGN_OR_RETURN(node_, shm::Node::Create(options, std::move(own), std::move(links), logger_));
+  return absl::OkStatus();
+}
+
+// With the ranks of the other hosts that have this one's number on theirs: most of what goes between hosts goes there.
+absl::Status RuntimeState::ConnectHosts(const std::vector<RankPlace>& places, TimePoint deadline) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> addresses,
+                   membership_->Gather("networks", interconnect_->address(), deadline));
+  std::vector<int> ranks(places.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const std::vector<Place> all = PlacesOf(ranks, hosts_);
+  const Place& own = all[static_cast<size_t>(node_->rank())];
+  std::vector<int> counterparts;
+  for (const Place& place : all) {
+    if (place.host != own.host && place.local == own.local) counterparts.push_back(place.rank);
+  }
+  return interconnect_->Connect(node_, places, addresses, counterparts, deadline);
+}
+
+std::vector<int> RuntimeState::OnThisHost(std::span<const int> ranks) const {
+  std::vector<int> local;
+  const int own = hosts_[static_cast<size_t>(node_->rank())];
+  std::ranges::copy_if(ranks, std::back_inserter(local),
+                       [&](int rank) { return hosts_[static_cast<size_t>(rank)] == own; });
+  return local;
+}
+
+absl::StatusOr<Meetings> RuntimeState::Meet(const std::vector<int>& ranks, std::span<const int64_t> regions,
+                                            uint64_t id) const {
+  Meetings meetings;
+  const std::vector<int> local = OnThisHost(ranks);
+  const GroupLayout layout{.size = static_cast<int>(local.size())};
+  std::vector<int64_t> local_regions;
+  std::vector<int> numbers;
+  for (size_t number = 0; number < ranks.size(); ++number) {
+    if (std::ranges::find(local, ranks[number]) == local.end()) continue;
+    numbers.push_back(static_cast<int>(number));
+    local_regions.push_back(regions[number]);
+  }
+  ASSIGN_OR_RETURN(meetings.group, Group::Create(node_, local, local_regions, layout, numbers));
+  if (local.size() == ranks.size()) return meetings;
+  const auto self = std::ranges::find(ranks, node_->rank()) - ranks.begin();
+  meetings.team =
+      Interconnect::MakeTeam(interconnect_, meetings.group, PlacesOf(ranks, hosts_), static_cast<int>(self), id);
+  return meetings;
+}
+
+// The world's region is the first that every rank reserves, so all know where it is.
+absl::Status RuntimeState::MakeWorld() {
+  constexpr uint64_t kWorldId = 1;
+  std::vector<int> ranks(hosts_.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const GroupLayout layout{.size = static_cast<int>(OnThisHost(ranks).size())};
+  ASSIGN_OR_RETURN(const int64_t region, node_->ReserveRegion(layout.bytes()));
+  ASSIGN_OR_RETURN(world_, Meet(ranks, std::vector<int64_t>(ranks.size(), region), kWorldId));
   return absl::OkStatus();
 }
 
@@ -99,6 +177,7 @@ RuntimeState::~RuntimeState() {
 void RuntimeState::Shutdown() {
   if (node_ == nullptr || progress_ == nullptr) return;  // Join failed half-way
   node_->Close();
+  if (interconnect_ != nullptr) interconnect_->Close();
   progress_->Stop();
   std::lock_guard lock(mutex_);
   membership_.reset();  // its store, where this rank serves it: all who had to meet there have met

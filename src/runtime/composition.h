@@ -1,20 +1,34 @@
 // Composition: where the parts of a runtime are put together. Nothing below knows of more than its own.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/config.h"
 #include "base/environment.h"
 #include "base/log.h"
 #include "bootstrap/membership.h"
+#include "collectives/hierarchical/team.h"
 #include "collectives/shm/group.h"
+#include "runtime/interconnect.h"
 #include "runtime/progress.h"
+#include "runtime/topology.h"
 #include "transport/shm/node.h"
 
 namespace gyre::internal {
+
+// What a communicator's ranks meet in: the memory of this host, and where there are several hosts, what joins them.
+struct Meetings {
+  std::shared_ptr<Group> group;  // of the communicator's ranks on this host
+  std::shared_ptr<Team> team;    // null: all its ranks are on this host
+};
 
 // Shared by a runtime and whatever outlives it (communicators, works, buffers).
 class RuntimeState {
@@ -26,38 +40,66 @@ class RuntimeState {
   const Config& config() const { return config_; }
   const std::shared_ptr<shm::Node>& node() const { return node_; }
   const std::shared_ptr<Progress>& progress() const { return progress_; }
-  const std::shared_ptr<Group>& world() const { return world_; }
+  const Meetings& world() const { return world_; }
+  const std::vector<int>& hosts() const { return hosts_; }  // by rank of the job: the number of its host
+
+  // Those of `ranks` (of the job) that are on this rank's host.
+  std::vector<int> OnThisHost(std::span<const int> ranks) const;
+
+  // A communicator of these ranks of the job, this one among them. `regions`: by rank of the communicator, where in its
+  // control segment its region begins, laid out for the communicator's ranks on its host. `id`: agreed among all,
+  // unique in the job; needed over several hosts only.
+  absl::StatusOr<Meetings> Meet(const std::vector<int>& ranks, std::span<const int64_t> regions, uint64_t id) const;
 
   void Shutdown();
 
  private:
   explicit RuntimeState(const Config& config) : config_(config) {}
-  absl::Status ConnectHost(const Environment& environment);
+  absl::Status Connect(const Environment& environment);
+  absl::Status ConnectPeers(const Environment& environment, shm::OwnMemory own, TimePoint deadline);
+  absl::Status ConnectHosts(const std::vector<RankPlace>& places, TimePoint deadline);
+  absl::Status StartNode(shm::OwnMemory own, std::vector<shm::Link> links);
+  absl::Status MakeWorld();
 
   const Config config_;
   Logger logger_;
   std::mutex mutex_;
   std::unique_ptr<Membership> membership_;  // until Shutdown; guarded by mutex_ once joined
+  std::vector<int> hosts_;
+  bool crowded_ = false;
+  std::shared_ptr<Interconnect> interconnect_;  // null: one host
   std::shared_ptr<shm::Node> node_;
   std::shared_ptr<Progress> progress_;
-  std::shared_ptr<Group> world_;
+  Meetings world_;
 };
 
 // What a Communicator is.
 class CommunicatorState {
  public:
-  CommunicatorState(std::shared_ptr<RuntimeState> runtime, std::shared_ptr<Group> group)
-      : runtime_(std::move(runtime)), group_(std::move(group)), owner_(group_) {}
+  CommunicatorState(std::shared_ptr<RuntimeState> runtime, Meetings meetings)
+      : runtime_(std::move(runtime)), meetings_(std::move(meetings)), owner_(OwnerOf(meetings_)) {}
 
   RuntimeState& runtime() const { return *runtime_; }
   const std::shared_ptr<RuntimeState>& shared_runtime() const { return runtime_; }
-  const std::shared_ptr<Group>& group() const { return group_; }
-  const std::shared_ptr<void>& owner() const { return owner_; }  // the group, for who only keeps it alive
+  const std::shared_ptr<Group>& group() const { return meetings_.group; }
+  const std::shared_ptr<Team>& team() const { return meetings_.team; }
+
+  // What the lanes belong to, for who only keeps it alive.
+  const std::shared_ptr<void>& owner() const { return owner_; }
+
+  // Numbers the calls of Split, which all ranks make in one order.
+  uint64_t NextSplit() { return splits_.fetch_add(1) + 1; }
 
  private:
+  static std::shared_ptr<void> OwnerOf(const Meetings& meetings) {
+    if (meetings.team != nullptr) return meetings.team;
+    return meetings.group;
+  }
+
   const std::shared_ptr<RuntimeState> runtime_;
-  const std::shared_ptr<Group> group_;
+  const Meetings meetings_;
   const std::shared_ptr<void> owner_;
+  std::atomic<uint64_t> splits_{0};
 };
 
 }  // namespace gyre::internal

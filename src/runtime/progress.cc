@@ -1,5 +1,6 @@
 #include "runtime/progress.h"
 
+#include <poll.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -20,11 +21,22 @@ absl::Status Progress::Run(const std::shared_ptr<void>& owner, Lane& lane, Polla
     // Behind what is queued. The queue lets go of the operation before Wait returns.
     operation.StartClock(std::chrono::steady_clock::now());
     Queue(owner, lane, std::shared_ptr<Pollable>(std::shared_ptr<void>(), &operation));
+    doorbell().Ring();  // whoever drives the lane may sleep beyond this one's deadline
     Wait(operation);
     return operation.status();
   }
+  const auto check = [&](TimePoint now) {
+    if (lane.CheckQueued(now)) OnEnded();
+    return operation.Check(now);
+  };
+  const auto deadline = [&] { return std::min(operation.deadline(), lane.NextDeadline()); };
+  const auto sleep = [&](uint32_t rings, std::chrono::nanoseconds at_most) {
+    std::vector<pollfd> waits;
+    const bool nothing_else = operation.AddWaits(waits);
+    Sleep(rings, at_most, waits, nothing_else);
+  };
   shm::Await(
-      doorbell(), policy_, [&] { return operation.Poll(); }, [&](TimePoint now) { return operation.Check(now); });
+      doorbell(), policy_, [&] { return operation.Poll(); }, check, deadline, sleep);
   if (lane.Release()) WakeBackground();
   return operation.status();
 }
@@ -59,6 +71,18 @@ void Progress::WakeBackground() {
   doorbell().Ring();
 }
 
+// For all that is queued.
+template <typename Poll, typename Check>
+void Progress::AwaitAll(const shm::WaitPolicy& policy, const Poll& poll, const Check& check) {
+  const auto sleep = [this](uint32_t rings, std::chrono::nanoseconds at_most) {
+    std::vector<pollfd> waits;
+    const bool nothing_else = AddWaits(waits);
+    Sleep(rings, at_most, waits, nothing_else);
+  };
+  shm::Await(
+      doorbell(), policy, poll, check, [this] { return NextDeadline(); }, sleep);
+}
+
 void Progress::Wait(Pollable& operation) {
   helpers_.fetch_add(1);
   const auto poll = [&] {
@@ -70,7 +94,7 @@ void Progress::Wait(Pollable& operation) {
     DriveAll(&now);
     return operation.done();
   };
-  shm::Await(doorbell(), policy_, poll, check);
+  AwaitAll(policy_, poll, check);
   helpers_.fetch_sub(1);
   // Others may sleep because this thread drove their lane when they looked.
   if (active_count_.load() != 0) WakeBackground();
@@ -90,17 +114,45 @@ shm::Progress Progress::DriveAll(const TimePoint* now) {
     if (progress != shm::Progress::kNone) result = shm::Progress::kSome;
     ended = ended || progress == shm::Progress::kDone;
   }
-  if (ended) {
-    ForgetIdleLanes();
-    doorbell().Ring();  // for whoever waits for what has ended
-  }
+  if (ended) OnEnded();
   return result;
 }
 
-void Progress::ForgetIdleLanes() {
+// Queued operations have ended.
+void Progress::OnEnded() {
+  {
+    std::lock_guard lock(mutex_);
+    std::erase_if(active_, [](const auto& lane) { return lane->empty(); });
+    active_count_.store(active_.size());
+  }
+  doorbell().Ring();  // for whoever waits for what has ended
+}
+
+TimePoint Progress::NextDeadline() {
+  TimePoint next = TimePoint::max();
   std::lock_guard lock(mutex_);
-  std::erase_if(active_, [](const auto& lane) { return lane->empty(); });
-  active_count_.store(active_.size());
+  for (const auto& lane : active_) next = std::min(next, lane->NextDeadline());
+  return next;
+}
+
+bool Progress::AddWaits(std::vector<pollfd>& waits) {
+  std::vector<std::shared_ptr<Lane>> lanes;
+  {
+    std::lock_guard lock(mutex_);
+    lanes = active_;
+  }
+  bool nothing_else = true;
+  for (const auto& lane : lanes) nothing_else = lane->AddWaits(waits) && nothing_else;
+  return nothing_else;
+}
+
+// Until the doorbell rings or a descriptor is ready. One thread cannot wait for both: while it waits for descriptors it
+// looks at the rest now and then, often where other ranks of the host may be about to ring.
+void Progress::Sleep(uint32_t rings, std::chrono::nanoseconds at_most, std::vector<pollfd>& waits, bool nothing_else) {
+  if (waits.empty()) return shm::SleepOnDoorbell(doorbell(), rings, at_most);
+  const std::chrono::nanoseconds longest = nothing_else ? std::chrono::milliseconds(20) : std::chrono::milliseconds(1);
+  const timespec timeout{.tv_sec = 0, .tv_nsec = std::min(at_most, longest).count()};
+  ppoll(waits.data(), waits.size(), &timeout, nullptr);
 }
 
 bool Progress::MayRest() const {
@@ -118,7 +170,7 @@ void Progress::Background() {
       std::unique_lock lock(mutex_);
       wake_.wait(lock, [this] { return stopped_.load() || !MayRest(); });
     }
-    shm::Await(doorbell(), shm::WaitPolicy::Background(), poll, check);
+    AwaitAll(shm::WaitPolicy::Background(), poll, check);
   }
 }
 

@@ -39,7 +39,12 @@ class Progress {
   void Queue(const std::shared_ptr<void>& owner, Lane& lane, std::shared_ptr<Pollable> operation);
   void WakeBackground();
   shm::Progress DriveAll(const TimePoint* now);
-  void ForgetIdleLanes();
+  void OnEnded();
+  TimePoint NextDeadline();
+  bool AddWaits(std::vector<pollfd>& waits);
+  void Sleep(uint32_t rings, std::chrono::nanoseconds at_most, std::vector<pollfd>& waits, bool nothing_else);
+  template <typename Poll, typename Check>
+  void AwaitAll(const shm::WaitPolicy& policy, const Poll& poll, const Check& check);
   void Background();
   bool MayRest() const;
   shm::Doorbell& doorbell() const { return node_->block(node_->rank()).doorbell; }

@@ -1,5 +1,7 @@
 #include "runtime/split.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -21,12 +23,15 @@ constexpr int64_t kNoRoom = -3;
 // A list that cannot be written down: with entries that are no ranks, or too many of them.
 constexpr int64_t kUnusable = -2;
 
+bool Usable(std::span<const int> ranks, int size) {
+  return static_cast<int>(ranks.size()) <= size &&
+         std::ranges::all_of(ranks, [size](int rank) { return rank >= 0 && rank < size; });
+}
+
 std::vector<int64_t> Encode(std::span<const int> ranks, int size, int64_t region) {
   std::vector<int64_t> words(static_cast<size_t>(size) + 1, kNobody);
   words[0] = region;
-  const bool usable = static_cast<int>(ranks.size()) <= size &&
-                      std::ranges::all_of(ranks, [size](int rank) { return rank >= 0 && rank < size; });
-  if (usable) {
+  if (Usable(ranks, size)) {
     std::ranges::copy(ranks, words.begin() + 1);
   } else {
     words[1] = kUnusable;
@@ -72,15 +77,20 @@ absl::Status Check(const std::vector<Proposal>& proposals) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<Group>> SplitGroup(Group& parent, std::span<const int> ranks,
-                                                  const GatherIntegers& gather) {
-  const int size = parent.size();
-  GroupLayout layout = parent.layout();
-  layout.size = std::max<int>(1, static_cast<int>(ranks.size()));
+uint64_t SplitId(uint64_t parent, uint64_t call, int first_rank) {
+  const uint64_t what[] = {parent, call, static_cast<uint64_t>(first_rank)};
+  return XXH3_64bits(what, sizeof(what));
+}
+
+absl::StatusOr<SplitResult> AgreeOnSplit(const SplitParent& parent, std::span<const int> ranks,
+                                         const GatherIntegers& gather) {
+  const int size = static_cast<int>(parent.ranks.size());
+  SplitResult result;
   int64_t region = kNobody;
-  if (!ranks.empty()) {
+  if (!ranks.empty() && Usable(ranks, size)) {
+    for (int member : ranks) result.ranks.push_back(parent.ranks[static_cast<size_t>(member)]);
     // A rank without room says so to all, so that all fail alike.
-    region = parent.node().ReserveRegion(layout.bytes()).value_or(kNoRoom);
+    region = parent.reserve(result.ranks).value_or(kNoRoom);
   }
   const std::vector<int64_t> own = Encode(ranks, size, region);
   std::vector<int64_t> all(own.size() * static_cast<size_t>(size));
@@ -91,15 +101,8 @@ absl::StatusOr<std::shared_ptr<Group>> SplitGroup(Group& parent, std::span<const
     proposals.push_back(Decode(std::span(all).subspan(r * own.size(), own.size())));
   }
   RETURN_IF_ERROR(Check(proposals));
-  if (ranks.empty()) return nullptr;
-
-  std::vector<int> job_ranks;
-  std::vector<int64_t> regions;
-  for (int member : ranks) {
-    job_ranks.push_back(parent.ranks()[static_cast<size_t>(member)]);
-    regions.push_back(proposals[static_cast<size_t>(member)].region);
-  }
-  return Group::Create(parent.shared_node(), std::move(job_ranks), regions, layout);
+  for (int member : ranks) result.regions.push_back(proposals[static_cast<size_t>(member)].region);
+  return result;
 }
 
 }  // namespace gyre::internal

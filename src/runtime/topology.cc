@@ -9,7 +9,6 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "gyre/version.h"
 #include "nlohmann/json.hpp"
 
@@ -55,7 +54,7 @@ std::string Encode(const RankPlace& place) {
                         {"host_name", place.host_name},
                         {"address", place.address},
                         {"cpus", place.cpus}}
-      .dump();
+      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // a host's name may be any bytes
 }
 
 absl::StatusOr<RankPlace> DecodeRankPlace(const std::string& text) {
@@ -88,24 +87,24 @@ bool IsCrowded(const std::vector<RankPlace>& places) {
   return places.size() > cpus.size();
 }
 
-absl::Status CheckOneHost(const std::vector<RankPlace>& places) {
-  std::map<std::string, std::vector<int>> hosts;
-  for (size_t rank = 0; rank < places.size(); ++rank) {
-    hosts[places[rank].host_id].push_back(static_cast<int>(rank));
-    if (places[rank].version != places[0].version) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("rank ", rank, " runs Gyre ", places[rank].version, ", rank 0 ", places[0].version));
-    }
+absl::Status CheckVersions(const std::vector<RankPlace>& places) {
+  for (size_t rank = 1; rank < places.size(); ++rank) {
+    if (places[rank].version == places[0].version) continue;
+    return absl::FailedPreconditionError(absl::StrCat("rank ", rank, " (on ", places[rank].host_name, ") runs Gyre ",
+                                                      places[rank].version, ", rank 0 (on ", places[0].host_name, ") ",
+                                                      places[0].version, ": build all with one version"));
   }
-  if (hosts.size() == 1) return absl::OkStatus();
-  std::vector<std::string> lines;
-  for (const auto& [id, ranks] : hosts) {
-    lines.push_back(absl::StrCat("rank ", absl::StrJoin(ranks, ", "), " on ",
-                                 places[static_cast<size_t>(ranks[0])].host_name, " (", id, ")"));
+  return absl::OkStatus();
+}
+
+std::vector<int> HostsOf(const std::vector<RankPlace>& places) {
+  std::map<std::string, int> numbers;
+  std::vector<int> hosts;
+  for (const RankPlace& place : places) {
+    const int next = static_cast<int>(numbers.size());
+    hosts.push_back(numbers.try_emplace(place.host_id, next).first->second);
   }
-  return absl::UnimplementedError(absl::StrCat(
-      "this version of Gyre runs on one host; these ranks are on ", hosts.size(), ": ", absl::StrJoin(lines, "; "),
-      ". Ranks in different network namespaces count as different hosts (GYRE_HOST_ID overrides)"));
+  return hosts;
 }
 
 }  // namespace gyre::internal

@@ -24,10 +24,14 @@ absl::StatusOr<RankPlace> DecodeRankPlace(const std::string& text);
 // abstract sockets, and so memory, are shared just within those.
 RankPlace ThisPlace(const std::string& configured_host_id);
 
-// Whether the ranks outnumber the union of their CPUs, so that one that spins may keep another from running.
+// Of the ranks of one host: whether they outnumber the union of their CPUs, so that one that spins may keep another
+// from running.
 bool IsCrowded(const std::vector<RankPlace>& places);
 
-// OK if all ranks run on one host with one version; else kUnimplemented or kFailedPrecondition, naming ranks and hosts.
-absl::Status CheckOneHost(const std::vector<RankPlace>& places);
+// OK if all ranks run one version; else kFailedPrecondition, naming two that differ.
+absl::Status CheckVersions(const std::vector<RankPlace>& places);
+
+// By rank: the number of its host, hosts being numbered in the order of their first ranks.
+std::vector<int> HostsOf(const std::vector<RankPlace>& places);
 
 }  // namespace gyre::internal

@@ -120,6 +120,19 @@ TEST(Config, RefusesContradictions) {
   EXPECT_THAT(Load({}, options), MatchesStatus(StatusCode::kInvalidArgument, "16 bytes"));
 }
 
+// It travels in JSON and in messages.
+TEST(Config, TakesAHostIdOfPrintableAsciiOnly) {
+  EXPECT_THAT(Load({{"GYRE_HOST_ID", "host 1/a"}}), IsOk());
+  for (const char* text : {"h\xff", "h\xc3\xb6", "line\n", "tab\t", "\x7f"}) {
+    const auto config = Load({{"GYRE_HOST_ID", text}});
+    EXPECT_THAT(config, MatchesStatus(StatusCode::kInvalidArgument, "host_id (GYRE_HOST_ID)"));
+    EXPECT_EQ(config.status().message().find('\n'), absl::string_view::npos) << "more than one line";
+    RuntimeOptions options;
+    options.host_id = text;
+    EXPECT_THAT(Load({}, options), MatchesStatus(StatusCode::kInvalidArgument, "printable ASCII"));
+  }
+}
+
 TEST(Environment, EmptyCountsAsUnset) {
   EXPECT_FALSE(FixedEnvironment({{"A", ""}})("A").has_value());
 }

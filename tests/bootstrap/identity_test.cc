@@ -208,5 +208,26 @@ TEST(Identity, OneRankNeedsNoStoreWhateverItsLauncher) {
   EXPECT_EQ(Find({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}, {"PMI_FD", "6"}})->meeting, Meeting::kAlone);
 }
 
+// What a launcher calls its servers differs between its hosts: ranks that are told where to meet are of one job there.
+TEST(Identity, AGivenStoreNamesTheJobOfOpenMpiOverHosts) {
+  Config config;
+  config.store = "10.0.0.1:4000";
+  std::string jobs[2];
+  for (int host = 0; host < 2; ++host) {
+    const auto identity = FindIdentity(config, [&](std::string_view name) -> std::optional<std::string> {
+      if (name == "OMPI_COMM_WORLD_RANK") return std::to_string(host);
+      if (name == "OMPI_COMM_WORLD_SIZE") return "2";
+      if (name == "OMPI_COMM_WORLD_LOCAL_SIZE") return "1";
+      if (name == "PMIX_NAMESPACE") return "7";
+      if (name == "PMIX_SERVER_URI2") return "tcp4://server-" + std::to_string(host);
+      return std::nullopt;
+    });
+    ASSERT_THAT(identity, support::IsOk());
+    EXPECT_EQ(identity->meeting, Meeting::kRankZeroStore);
+    jobs[host] = identity->job_id;
+  }
+  EXPECT_EQ(jobs[0], jobs[1]);
+}
+
 }  // namespace
 }  // namespace gyre

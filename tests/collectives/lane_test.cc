@@ -24,6 +24,7 @@ class Fake final : public Pollable {
   }
   bool Check(TimePoint now) override { return now >= expiry_; }
   void StartClock(TimePoint now) override { expiry_ = now; }
+  TimePoint deadline() const override { return expiry_; }
 
  private:
   TimePoint expiry_ = TimePoint::max();
@@ -31,6 +32,18 @@ class Fake final : public Pollable {
   std::atomic<int>& drivers_;
   std::vector<int>& order_;
   const int number_;
+};
+
+// Makes progress for ever.
+class Busy final : public Pollable {
+ public:
+  shm::Progress Poll() override { return shm::Progress::kSome; }
+  bool Check(TimePoint now) override { return now >= expiry_; }
+  void StartClock(TimePoint now) override { expiry_ = now; }
+  TimePoint deadline() const override { return expiry_; }
+
+ private:
+  TimePoint expiry_ = TimePoint::max();
 };
 
 TEST(Lane, RunsOneAfterTheOtherWhoeverDrives) {
@@ -63,12 +76,47 @@ TEST(Lane, ChecksWhatWaitsBehindTheFirst) {
        third = std::make_shared<Fake>(1, drivers, order, 2);
   for (const auto& operation : {first, second, third}) lane.Enqueue(operation);
   const TimePoint now = std::chrono::steady_clock::now();
-  second->StartClock(now);
   EXPECT_EQ(lane.Drive(&now), shm::Progress::kNone);
+  EXPECT_EQ(lane.NextDeadline(), TimePoint::max());
+  second->StartClock(now);
+  EXPECT_EQ(lane.NextDeadline(), now);
+  EXPECT_EQ(lane.Drive(&now), shm::Progress::kDone) << "did not say that one has ended";
   EXPECT_TRUE(second->done());
   EXPECT_FALSE(first->done());
   while (!lane.empty()) lane.Drive(nullptr);
   EXPECT_EQ(order, (std::vector<int>{0, 2}));
+}
+
+TEST(Lane, WhoTookItIdleChecksWhatIsQueuedMeanwhile) {
+  Lane lane;
+  std::atomic<int> drivers{0};
+  std::vector<int> order;
+  ASSERT_TRUE(lane.TryTakeIdle());
+  auto late = std::make_shared<Fake>(1, drivers, order, 0), patient = std::make_shared<Fake>(1, drivers, order, 1);
+  lane.Enqueue(late);
+  lane.Enqueue(patient);
+  const TimePoint now = std::chrono::steady_clock::now();
+  EXPECT_FALSE(lane.CheckQueued(now));
+  late->StartClock(now);
+  EXPECT_TRUE(lane.CheckQueued(now));
+  EXPECT_TRUE(late->done());
+  EXPECT_FALSE(patient->done());
+  EXPECT_TRUE(lane.Release());
+  EXPECT_EQ(lane.Drive(nullptr), shm::Progress::kDone);
+  EXPECT_EQ(order, std::vector<int>{1});
+}
+
+// Also while it makes progress.
+TEST(Lane, ChecksTheFirst) {
+  Lane lane;
+  auto busy = std::make_shared<Busy>();
+  lane.Enqueue(busy);
+  const TimePoint now = std::chrono::steady_clock::now();
+  EXPECT_EQ(lane.Drive(&now), shm::Progress::kSome);
+  busy->StartClock(now);
+  EXPECT_EQ(lane.Drive(&now), shm::Progress::kDone);
+  EXPECT_TRUE(busy->done());
+  EXPECT_TRUE(lane.empty());
 }
 
 TEST(Lane, IsTakenOnlyWhenIdle) {

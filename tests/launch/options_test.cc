@@ -1,6 +1,7 @@
 #include "launch/options.h"
 
 #include "gtest/gtest.h"
+#include "launch/remote_command.h"
 #include "launch/report.h"
 
 namespace gyre::launch {
@@ -39,6 +40,32 @@ TEST(OptionsTest, All) {
   EXPECT_EQ(options->grace, std::chrono::milliseconds(250));
 }
 
+TEST(OptionsTest, OverHosts) {
+  const auto options = ParseOptions({"-H", "a:2,b", "--remote-shell", "rsh -x", "--remote-gyrerun", "/g", "--interface",
+                                     "eth0", "--start-timeout", "7", "--host-timeout", "0.5", "prog"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->ranks, 0);
+  EXPECT_EQ(options->host_list, "a:2,b");
+  EXPECT_EQ(options->interface, "eth0");
+  EXPECT_EQ(options->start_timeout, std::chrono::seconds(7));
+  EXPECT_EQ(options->host_timeout, std::chrono::milliseconds(500));
+  EXPECT_FALSE(options->agent);
+  EXPECT_EQ(RemoteCommand(*options, "b"), (Words{"rsh", "-x", "b", "/g", "--agent"}));
+  EXPECT_EQ(ParseOptions({"-np", "3", "--hostfile", "f", "prog"})->hostfile, "f");
+  EXPECT_TRUE(ParseOptions({"--agent"})->agent);
+}
+
+TEST(OptionsTest, DryRunOverHostsNamesThemAndTheRemoteShell) {
+  auto options = ParseOptions({"-H", "a:2,b", "prog"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  options->remote_gyrerun = "/with blank/gyrerun";
+  const std::string report = DryRunReport(*options, {{"a", 0, 2}, {"b", 2, 1}});
+  EXPECT_NE(report.find("3 ranks of prog on 2 hosts\n"), std::string::npos) << report;
+  EXPECT_NE(report.find("host a: ranks 0-1: ssh "), std::string::npos) << report;
+  EXPECT_NE(report.find("BatchMode=yes"), std::string::npos) << report;
+  EXPECT_NE(report.find("rank 2: GYRE_RANK=2 GYRE_SIZE=3 "), std::string::npos) << report;
+}
+
 TEST(OptionsTest, WhatFollowsTheProgramIsItsOwn) {
   const auto options = ParseOptions({"-n", "2", "prog", "-np", "7", "--verbose", "--", "-x", ""});
   ASSERT_TRUE(options.ok()) << options.status();
@@ -71,6 +98,13 @@ TEST(OptionsTest, ErrorsAreOneLineThatEndsWithWhatToTry) {
                                     {"-np", "2", "--grace", "-1", "prog"},
                                     {"-np", "2", "--settle", "soon", "prog"},
                                     {"-np", "2", "-x", "=1", "prog"},
+                                    {"-H", "a", "--hostfile", "f", "prog"},
+                                    {"-H", "", "prog"},
+                                    {"--hostfile", "", "prog"},
+                                    {"-np", "0", "-H", "a", "prog"},
+                                    {"-np", "1000001", "-H", "a", "prog"},
+                                    {"-H", "a", "--host-timeout", "0.2", "prog"},
+                                    {"-H", "a", "--start-timeout", "-1", "prog"},
                                     {"-np", "2", "-x", "GYRE_RANK=1", "prog"}};
   for (const Words& arguments : wrong) {
     const std::string error = ErrorOf(arguments);

@@ -23,6 +23,13 @@ TEST(RankEnvironmentTest, NamesThatOnlyBeginAlikeStay) {
   EXPECT_EQ(environment[1], "A=2");
 }
 
+TEST(RankEnvironmentTest, OtherHostsGetGyresVariablesAndExports) {
+  const Words own = {"PATH=/bin", "A=1", "GYRE_TIMEOUT=3", "GYRE_HOST_ID=x", "GYRE_RANK=9", "GYRE_SECRET_FD=3"};
+  EXPECT_EQ(RemoteEnvironment(own, {"A", "NONE", "B=2", "GYRE_TIMEOUT=4"}), (Words{"A=1", "B=2", "GYRE_TIMEOUT=4"}));
+  EXPECT_EQ(RemoteEnvironment(own, {}), (Words{"GYRE_TIMEOUT=3"}));
+  EXPECT_EQ(RemoteEnvironment(own, {"GYRE_HOST_ID=y"}), (Words{"GYRE_TIMEOUT=3", "GYRE_HOST_ID=y"}));
+}
+
 TEST(RankEnvironmentTest, CheckExport) {
   EXPECT_TRUE(CheckExport("A").ok());
   EXPECT_TRUE(CheckExport("A=b=c").ok());

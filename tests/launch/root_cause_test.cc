@@ -41,6 +41,12 @@ TEST(RootCauseTest, ASignalWinsOverAnExitCodeJustBefore) {
   EXPECT_EQ(RootCauseRank({Exited(0, 1, 10), Killed(2, SIGKILL, 111)}), 0);
 }
 
+TEST(RootCauseTest, SoDoesALoss) {
+  const RankEnd lost = {.rank = 2, .pid = 102, .when = At(60), .lost = true};
+  EXPECT_EQ(RootCauseRank({Exited(0, 143, 10), Exited(1, 1, 11), lost}), 2);
+  EXPECT_EQ(RootCauseRank({Killed(0, SIGSEGV, 10), lost}), 0);
+}
+
 TEST(RootCauseTest, NotIfGyrerunSentIt) {
   RankEnd asked = Killed(2, SIGTERM, 11);
   asked.asked_to = true;
@@ -51,6 +57,16 @@ TEST(RootCauseTest, AProgramThatCannotBeExecutedIsTheCauseWhateverFollows) {
   RankEnd unexecuted = Exited(1, 127, 5);
   unexecuted.exec_error = ENOEXEC;
   EXPECT_EQ(RootCauseRank({unexecuted, Killed(0, SIGKILL, 6)}), 1);
+}
+
+TEST(RootCauseTest, ALostHostIsTheCauseOfWhatFollows) {
+  RankEnd lost{.rank = 2, .pid = 102, .when = At(10)};
+  lost.lost = true;
+  lost.host = "b";
+  EXPECT_TRUE(lost.failed());
+  EXPECT_EQ(RootCauseRank({lost, Exited(0, 1, 20), Killed(1, SIGABRT, 30)}), 2);
+  EXPECT_EQ(ExitCodeOf(lost), 137);
+  EXPECT_EQ(Describe(lost, At(0)), "rank 2 on b (pid 102) was lost with its host 0.0 s after the start");
 }
 
 TEST(RootCauseTest, ExitCodes) {

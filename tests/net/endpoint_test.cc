@@ -27,6 +27,16 @@ TEST(Endpoint, RefusesWhatIsNone) {
   }
   EXPECT_FALSE(ParseEndpoint(std::string(1000, 'a') + ":1").ok());
   EXPECT_FALSE(ParseEndpoint(std::string_view("a\nb:1")).ok());
+  EXPECT_FALSE(ParseEndpoint(std::string_view("127.0.0.1\0.example:1", 20)).ok());
+}
+
+TEST(Endpoint, KnowsAddresses) {
+  for (const char* host : {"127.0.0.1", "10.0.0.1", "::", "fe80::1", "fe80::1%eth0"}) {
+    EXPECT_TRUE(IsAddress({host, 1})) << host;
+  }
+  for (const char* host : {"localhost", "1.2.3", "1.2.3.4.5", "1.2.3.4%eth0", "%eth0", "10.0.0.0/8"}) {
+    EXPECT_FALSE(IsAddress({host, 1})) << host;
+  }
 }
 
 TEST(Endpoint, KnowsLoopback) {

@@ -28,6 +28,15 @@ TEST(Topology, EncodesAndDecodes) {
   EXPECT_EQ(ThisPlace("mine").host_id, "mine");
 }
 
+// A host's name may be any bytes.
+TEST(Topology, EncodesAHostNameThatIsNotUtf8) {
+  RankPlace place = ThisPlace("");
+  place.host_name = "h\xc3\x28\xffst";
+  const auto decoded = DecodeRankPlace(Encode(place));
+  ASSERT_THAT(decoded, IsOk());
+  EXPECT_EQ(decoded->host_id, place.host_id);
+}
+
 TEST(Topology, RefusesWhatItCannotRead) {
   for (const char* text : {"", "x", "[]", "{}", "{\"host_id\":3}", "nul\xff"}) {
     EXPECT_THAT(DecodeRankPlace(text), MatchesStatus(StatusCode::kDataLoss, "")) << text;
@@ -41,15 +50,16 @@ TEST(Topology, IsCrowdedWhereRanksOutnumberTheUnionOfTheirCpus) {
   EXPECT_TRUE(IsCrowded({Place("a", {0, 1}), Place("a", {1}), Place("a", {0})}));
 }
 
-TEST(Topology, SeveralHostsAreNamed) {
-  EXPECT_THAT(CheckOneHost({Place("a", {}), Place("a", {})}), IsOk());
-  const absl::Status two = CheckOneHost({Place("a", {}), Place("b", {}), Place("a", {})});
-  EXPECT_THAT(two, MatchesStatus(StatusCode::kUnimplemented, "rank 0, 2 on a"));
-  EXPECT_THAT(two, MatchesStatus(StatusCode::kUnimplemented, "rank 1 on b"));
-  auto other = Place("a", {});
+TEST(Topology, HostsAreNumberedByTheirFirstRanks) {
+  EXPECT_EQ(HostsOf({Place("b", {}), Place("a", {}), Place("b", {}), Place("c", {})}), (std::vector{0, 1, 0, 2}));
+}
+
+TEST(Topology, DifferentVersionsAreNamed) {
+  EXPECT_THAT(CheckVersions({Place("a", {}), Place("b", {})}), IsOk());
+  auto other = Place("b", {});
   other.version = "2.0";
-  EXPECT_THAT(CheckOneHost({Place("a", {}), other}),
-              MatchesStatus(StatusCode::kFailedPrecondition, "rank 1 runs Gyre 2.0"));
+  EXPECT_THAT(CheckVersions({Place("a", {}), other}),
+              MatchesStatus(StatusCode::kFailedPrecondition, "rank 1 (on b) runs Gyre 2.0"));
 }
 
 }  // namespace

@@ -48,6 +48,14 @@ RuntimeOptions JobOptions(const Rank& rank) {
   return options;
 }
 
+RuntimeOptions JobOptions(const Rank& rank, const HostSizes& hosts) {
+  RuntimeOptions options = JobOptions(rank);
+  int host = 0;
+  for (int local = rank; local >= hosts[static_cast<size_t>(host)]; ++host) local -= hosts[static_cast<size_t>(host)];
+  if (hosts.size() > 1) options.host_id = rank.name + "-host-" + std::to_string(host);
+  return options;
+}
+
 std::unique_ptr<Runtime> JoinJob(const Rank& rank, RuntimeOptions options) {
   auto runtime = Runtime::Create(options);
   EXPECT_TRUE(runtime.ok()) << "rank " << rank.rank << ": " << runtime.status();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "gyre/options.h"
 #include "gyre/runtime.h"
@@ -12,6 +13,13 @@ namespace gyre::support {
 // Identity, store and secret for this rank. Rank 0 chooses the store's port; the others learn it through the group's
 // directory. Blocks until it is known.
 RuntimeOptions JobOptions(const Rank& rank);
+
+// Where a test's ranks are: so many on each of these hosts, one host after the other.
+using HostSizes = std::vector<int>;
+
+// The same over several hosts, which are this machine told that it is several: their ranks share no memory and talk by
+// TCP over the loopback.
+RuntimeOptions JobOptions(const Rank& rank, const HostSizes& hosts);
 
 // A runtime with these options; a failure to join fails the test and yields null.
 std::unique_ptr<Runtime> JoinJob(const Rank& rank, RuntimeOptions options);

@@ -7,7 +7,7 @@
 
 namespace gyre::internal {
 
-AllGather::AllGather(Group& group, const Call& call, const shm::Signature& signature)
+AllGather::AllGather(Group& group, const Call& call, const Signature& signature)
     : Operation(group, group.collective(), signature, *call.timeout),
       in_(call.in),
       out_(call.out),
@@ -31,8 +31,11 @@ AllGather::Next AllGather::Consume(int64_t round) {
     const Range piece = PieceOf(counts_[index], chunk_elements_, round);
     const int64_t bytes = piece.count * element_;
     if (bytes == 0) continue;
-    std::memcpy(static_cast<char*>(out_.data) + (begins_[index] + piece.begin) * element_,
-                meeting().slot(m).payload(bytes), static_cast<size_t>(bytes));
+    // Its own not from the slot, whose lines the others have taken by now (Meeting::Gathered).
+    const void* const from = m == rank() ? static_cast<const char*>(in_.data) + piece.begin * element_
+                                         : static_cast<const void*>(meeting().slot(m).payload(bytes));
+    std::memmove(static_cast<char*>(out_.data) + (begins_[index] + piece.begin) * element_, from,
+                 static_cast<size_t>(bytes));
   }
   return round + 1 < rounds_ ? Next::kRound : Next::kEnd;
 }

@@ -9,7 +9,7 @@ namespace gyre::internal {
 
 class AllGather final : public Operation {
  public:
-  AllGather(Group& group, const Call& call, const shm::Signature& signature);
+  AllGather(Group& group, const Call& call, const Signature& signature);
 
  private:
   void Publish(int64_t round) override;

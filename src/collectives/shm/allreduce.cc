@@ -21,9 +21,17 @@ constexpr int kDirectRanks = 3;
 // Elements between slice borders: a multiple of two cache lines for every dtype.
 constexpr int64_t kGrain = 128;
 
+// Push reads so many bytes, of all ranks together, between looks at deadline and losses: a few milliseconds' work.
+constexpr int64_t kPushBytes = 16 << 20;
+
+void Advance(std::vector<const void*>& sources, std::vector<void*>& destinations, int64_t bytes) {
+  for (const void*& source : sources) source = static_cast<const char*>(source) + bytes;
+  for (void*& destination : destinations) destination = static_cast<char*>(destination) + bytes;
+}
+
 }  // namespace
 
-AllReduce::AllReduce(Group& group, const Call& call, const shm::Signature& signature)
+AllReduce::AllReduce(Group& group, const Call& call, const Signature& signature)
     : Operation(group, group.collective(), signature, *call.timeout),
       in_(call.in),
       out_(call.out),
@@ -43,7 +51,8 @@ void AllReduce::Publish(int64_t round) {
     const internal::Arena& arena = *group().node().arena();
     const auto in = arena.OffsetOf(in_.data, in_.bytes());
     const auto out = arena.OffsetOf(out_.data, out_.bytes());
-    if (in && out) {
+    shared_ = in && out;
+    if (shared_) {
       meeting().mine().offsets = {*in, *out};
       return;
     }
@@ -61,15 +70,17 @@ AllReduce::Next AllReduce::Consume(int64_t round) {
     case Way::kUndecided: return Decide(round);
     case Way::kDirect: return Direct(round - first_round_);
     case Way::kPipelined: return Pipelined(round - first_round_);
-    case Way::kPush: return Next::kEnd;  // the second meeting: all have stored their slices
+    case Way::kPush: return to_push_ > 0 ? PushPiece() : Next::kEnd;  // the second meeting: all slices are stored
   }
   return Next::kEnd;
 }
 
 AllReduce::Next AllReduce::Decide(int64_t round) {
-  int shared = 0;
-  for (int m = 0; m < size(); ++m) shared += meeting().slot(m).offsets.in != shm::kNowhere ? 1 : 0;
-  if (shared == size()) return Push();
+  int shared = shared_ ? 1 : 0;
+  for (int m = 0; m < size(); ++m) {
+    if (m != rank()) shared += meeting().slot(m).offsets.in != shm::kNowhere ? 1 : 0;
+  }
+  if (shared == size()) return BeginPush();
   way_ = size() <= kDirectRanks ? Way::kDirect : Way::kPipelined;
   if (shared == 0) return Consume(round);
   first_round_ = round + 1;  // mixed: who hoped for push has published no chunk
@@ -81,6 +92,8 @@ AllReduce::Next AllReduce::Direct(int64_t chunk) {
   for (int m = 0; m < size(); ++m) {
     channel().sources[static_cast<size_t>(m)] = meeting().slot(m).payload(count * element_);
   }
+  // Not from the slot, whose lines the others have taken by now (Meeting::Gathered).
+  channel().sources[static_cast<size_t>(rank())] = static_cast<const char*>(in_.data) + ChunkBegin(chunk) * element_;
   void* const to = static_cast<char*>(out_.data) + ChunkBegin(chunk) * element_;
   device::Reduce(reduction_, channel().sources, {&to, 1}, count);
   return chunk + 1 < chunks_ ? Next::kRound : Next::kEnd;
@@ -94,6 +107,8 @@ AllReduce::Next AllReduce::Pipelined(int64_t chunk) {
   for (int m = 0; m < size(); ++m) {
     channel().sources[static_cast<size_t>(m)] = meeting().slot(m).payload(count * element_) + slice.begin * element_;
   }
+  channel().sources[static_cast<size_t>(rank())] =
+      static_cast<const char*>(in_.data) + (ChunkBegin(chunk) + slice.begin) * element_;
   void* const to = channel().result(rank(), meeting().round());
   device::Reduce(reduction_, channel().sources, {&to, 1}, slice.count);
   return Next::kRound;
@@ -112,8 +127,7 @@ void AllReduce::CopyOutSlices(int64_t chunk) {
 }
 
 // The offsets come from another process's memory.
-bool AllReduce::IsInArena(int member) {
-  const shm::Slot::Offsets offsets = meeting().slot(member).offsets;
+bool AllReduce::IsInArena(int member, const shm::Slot::Offsets& offsets) {
   const int64_t last = group().node().arena_size(group().ranks()[static_cast<size_t>(member)]) - in_.bytes();
   return offsets.in >= 0 && offsets.in <= last && offsets.out >= 0 && offsets.out <= last;
 }
@@ -125,26 +139,42 @@ void AllReduce::OnGivenUp() {
   group().node().arena()->Retire(out_.data);
 }
 
-AllReduce::Next AllReduce::Push() {
+AllReduce::Next AllReduce::BeginPush() {
+  way_ = Way::kPush;
+  const Range slice = SliceOf(in_.count, size(), rank(), kGrain);
+  for (int m = 0; m < size(); ++m) {
+    const auto index = static_cast<size_t>(m);
+    if (m == rank()) {
+      channel().sources[index] = static_cast<const char*>(in_.data) + slice.begin * element_;
+      channel().destinations[index] = static_cast<char*>(out_.data) + slice.begin * element_;
+      continue;
+    }
+    const shm::Slot::Offsets offsets = meeting().slot(m).offsets;
+    if (!IsInArena(m, offsets)) {
+      return GiveUp(absl::DataLossError(absl::StrCat(group().RankName(m), " announced a buffer outside its arena")));
+    }
+    std::byte* const arena = group().node().arena_data(group().ranks()[index]);
+    channel().sources[index] = arena + offsets.in + slice.begin * element_;
+    channel().destinations[index] = arena + offsets.out + slice.begin * element_;
+  }
+  to_push_ = slice.count;
+  return PushPiece();
+}
+
+AllReduce::Next AllReduce::PushPiece() {
   for (int m = 0; m < size(); ++m) {
     // Who has left may have other plans for its buffers by now.
     if (group().node().block(group().ranks()[static_cast<size_t>(m)]).left.load(std::memory_order_acquire) != 0) {
       return GiveUpOn(m);
     }
-    if (!IsInArena(m)) {
-      return GiveUp(absl::DataLossError(absl::StrCat(group().RankName(m), " announced a buffer outside its arena")));
-    }
   }
-  way_ = Way::kPush;
-  const Range slice = SliceOf(in_.count, size(), rank(), kGrain);
-  for (int m = 0; m < size(); ++m) {
-    std::byte* const arena = group().node().arena_data(group().ranks()[static_cast<size_t>(m)]);
-    const auto index = static_cast<size_t>(m);
-    channel().sources[index] = arena + meeting().slot(m).offsets.in + slice.begin * element_;
-    channel().destinations[index] = arena + meeting().slot(m).offsets.out + slice.begin * element_;
-  }
-  device::Reduce(reduction_, channel().sources, channel().destinations, slice.count);
-  return Next::kRound;
+  const int64_t piece = std::max<int64_t>(1, kPushBytes / size() / element_ / kGrain) * kGrain;
+  const int64_t count = std::min(piece, to_push_);
+  device::Reduce(reduction_, channel().sources, channel().destinations, count);
+  to_push_ -= count;
+  if (to_push_ == 0) return Next::kRound;
+  Advance(channel().sources, channel().destinations, count * element_);
+  return Next::kAgain;
 }
 
 }  // namespace gyre::internal

@@ -16,7 +16,7 @@ namespace gyre::internal {
 
 class AllReduce final : public Operation {
  public:
-  AllReduce(Group& group, const Call& call, const shm::Signature& signature);
+  AllReduce(Group& group, const Call& call, const Signature& signature);
 
  private:
   enum class Way { kUndecided, kDirect, kPipelined, kPush };
@@ -26,10 +26,11 @@ class AllReduce final : public Operation {
   void OnGivenUp() override;
 
   Next Decide(int64_t round);
-  bool IsInArena(int member);
+  bool IsInArena(int member, const shm::Slot::Offsets& offsets);
   Next Direct(int64_t chunk);
   Next Pipelined(int64_t chunk);
-  Next Push();
+  Next BeginPush();
+  Next PushPiece();
   void CopyOutSlices(int64_t chunk);
 
   int64_t ChunkBegin(int64_t chunk) const { return chunk * chunk_elements_; }
@@ -42,7 +43,9 @@ class AllReduce final : public Operation {
   const int64_t chunk_elements_;
   const int64_t chunks_;  // at least 1
   Way way_;
+  bool shared_ = false;      // both buffers lie in this rank's arena
   int64_t first_round_ = 0;  // the round of chunk 0
+  int64_t to_push_ = 0;      // elements of this rank's slice that are yet to be reduced
 };
 
 }  // namespace gyre::internal

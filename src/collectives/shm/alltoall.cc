@@ -8,7 +8,7 @@
 
 namespace gyre::internal {
 
-AllToAll::AllToAll(Group& group, const Call& call, const shm::Signature& signature)
+AllToAll::AllToAll(Group& group, const Call& call, const Signature& signature)
     : Operation(group, group.collective(), signature, *call.timeout),
       in_(call.in),
       out_(call.out),
@@ -30,7 +30,7 @@ void AllToAll::Publish(int64_t round) {
   std::byte* const payload = meeting().mine().payload(channel().capacity);
   for (size_t r = 0; r < send_counts_.size(); ++r) {
     const Range piece = PieceOf(send_counts_[r], piece_, round - 1);
-    if (piece.count == 0) continue;
+    if (piece.count == 0 || static_cast<int>(r) == rank()) continue;
     std::memcpy(payload + static_cast<int64_t>(r) * piece_ * element_,
                 static_cast<const char*>(in_.data) + (send_begins_[r] + piece.begin) * element_,
                 static_cast<size_t>(piece.count * element_));
@@ -66,9 +66,13 @@ AllToAll::Next AllToAll::Consume(int64_t round) {
     const auto index = static_cast<size_t>(m);
     const Range piece = PieceOf(receive_counts_[index], piece_, round - 1);
     if (piece.count == 0) continue;
-    std::memcpy(static_cast<char*>(out_.data) + (receive_begins_[index] + piece.begin) * element_,
-                meeting().slot(m).payload(channel().capacity) + rank() * piece_ * element_,
-                static_cast<size_t>(piece.count * element_));
+    // Its own from the input; where that is the output, both are at the same place.
+    const void* const from =
+        m == rank()
+            ? static_cast<const char*>(in_.data) + (send_begins_[index] + piece.begin) * element_
+            : static_cast<const void*>(meeting().slot(m).payload(channel().capacity) + rank() * piece_ * element_);
+    std::memmove(static_cast<char*>(out_.data) + (receive_begins_[index] + piece.begin) * element_, from,
+                 static_cast<size_t>(piece.count * element_));
   }
   return round < rounds_ ? Next::kRound : Next::kEnd;
 }

@@ -1,5 +1,5 @@
 // Alltoall in shared memory. Round 0 exchanges what every rank means to send and to receive, and all check it; from
-// then on a chunk holds a piece for every rank, each of which copies its own out.
+// then on a chunk holds a piece for every other rank, each of which copies its own out.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@ namespace gyre::internal {
 
 class AllToAll final : public Operation {
  public:
-  AllToAll(Group& group, const Call& call, const shm::Signature& signature);
+  AllToAll(Group& group, const Call& call, const Signature& signature);
 
  private:
   void Publish(int64_t round) override;

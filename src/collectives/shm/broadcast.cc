@@ -7,13 +7,13 @@
 
 namespace gyre::internal {
 
-Broadcast::Broadcast(Group& group, Channel& channel, const shm::Signature& signature, std::chrono::milliseconds timeout,
+Broadcast::Broadcast(Group& group, Channel& channel, const Signature& signature, std::chrono::milliseconds timeout,
                      int root, ConstTensorView from, TensorView to)
     : Operation(group, channel, signature, timeout),
       root_(root),
       from_(static_cast<const char*>(from.data)),
       to_(static_cast<char*>(to.data)),
-      bytes_(signature.count * DTypeSize(static_cast<DType>(signature.dtype))),
+      bytes_(std::max(from.bytes(), to.bytes())),
       rounds_(std::max<int64_t>(1, CeilDivide(bytes_, channel.capacity))) {}
 
 void Broadcast::Publish(int64_t round) {

@@ -8,9 +8,10 @@ namespace gyre::internal {
 
 class Broadcast final : public Operation {
  public:
-  // `root`: of the channel's meeting. `from` is read on the root, `to` written elsewhere.
-  Broadcast(Group& group, Channel& channel, const shm::Signature& signature, std::chrono::milliseconds timeout,
-            int root, ConstTensorView from, TensorView to);
+  // `root`: of the channel's meeting. `from` is read on the root, `to` written elsewhere; they are of one size, or one
+  // of them is empty.
+  Broadcast(Group& group, Channel& channel, const Signature& signature, std::chrono::milliseconds timeout, int root,
+            ConstTensorView from, TensorView to);
 
  private:
   void Publish(int64_t round) override;

@@ -8,13 +8,16 @@
 
 namespace gyre::internal {
 
-Group::Group(std::shared_ptr<shm::Node> node, std::vector<int> ranks, int self, const GroupLayout& layout)
-    : node_(std::move(node)), ranks_(std::move(ranks)), self_(self), layout_(layout) {}
+Group::Group(std::shared_ptr<shm::Node> node, std::vector<int> ranks, int self, const GroupLayout& layout,
+             std::vector<int> numbers)
+    : node_(std::move(node)), ranks_(std::move(ranks)), self_(self), layout_(layout), numbers_(std::move(numbers)) {}
 
 absl::StatusOr<std::shared_ptr<Group>> Group::Create(std::shared_ptr<shm::Node> node, std::vector<int> ranks,
-                                                     std::span<const int64_t> regions, const GroupLayout& layout) {
+                                                     std::span<const int64_t> regions, const GroupLayout& layout,
+                                                     std::vector<int> numbers) {
   const auto self = std::ranges::find(ranks, node->rank()) - ranks.begin();
-  std::shared_ptr<Group> group(new Group(std::move(node), std::move(ranks), static_cast<int>(self), layout));
+  std::shared_ptr<Group> group(
+      new Group(std::move(node), std::move(ranks), static_cast<int>(self), layout, std::move(numbers)));
   for (size_t m = 0; m < group->ranks_.size(); ++m) {
     if (regions[m] < shm::kControlBlockBytes || regions[m] > shm::kControlSegmentBytes - layout.bytes()) {
       return absl::DataLossError(absl::StrCat("rank ", group->ranks_[m], " announced an impossible region"));
@@ -71,9 +74,10 @@ void Group::MakeMessageChannels(int peer) {
 }
 
 std::string Group::RankName(int member) const {
+  const int number = numbers_.empty() ? member : numbers_[static_cast<size_t>(member)];
   const int job_rank = ranks_[static_cast<size_t>(member)];
-  if (job_rank == member) return absl::StrCat("rank ", member);
-  return absl::StrCat("rank ", member, " (", job_rank, " in the job)");
+  if (job_rank == number) return absl::StrCat("rank ", number);
+  return absl::StrCat("rank ", number, " (", job_rank, " in the job)");
 }
 
 absl::Status Group::status() const {
@@ -81,16 +85,17 @@ absl::Status Group::status() const {
   return status_;
 }
 
-void Group::Break(const absl::Status& status, const shm::LastWords::Content& words) {
+bool Group::Break(const absl::Status& status, const shm::LastWords::Content& words) {
   {
     std::lock_guard lock(mutex_);
-    if (!status_.ok()) return;
+    if (!status_.ok()) return false;
     status_ = status;
     broken_.store(true, std::memory_order_release);
   }
-  head(self_).last_words.Write(words.rank, words.text);
+  head(self_).last_words.Write(words);
   collective_->meeting.RingAll();
   node_->block(node_->rank()).doorbell.Ring();  // other threads of this rank may wait on the group as well
+  return true;
 }
 
 std::optional<shm::LastWords::Content> Group::FindLastWords() const {

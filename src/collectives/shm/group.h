@@ -65,8 +65,10 @@ class Group {
  public:
   // `ranks`: the members' numbers in the job, in the group's order; all on this host, this one among them.
   // `regions`: by member, where its region begins in its control segment: it reserved layout.bytes() there.
+  // `numbers`: by member, its rank in the communicator, for messages; empty where that is the member's number.
   static absl::StatusOr<std::shared_ptr<Group>> Create(std::shared_ptr<shm::Node> node, std::vector<int> ranks,
-                                                       std::span<const int64_t> regions, const GroupLayout& layout);
+                                                       std::span<const int64_t> regions, const GroupLayout& layout,
+                                                       std::vector<int> numbers = {});
 
   int rank() const { return self_; }
   int size() const { return static_cast<int>(ranks_.size()); }
@@ -97,10 +99,11 @@ class Group {
   absl::Status status() const;
 
   // `words`: what the other members find, with the job's rank that was lost, or -1. Whoever breaks the group because
-  // another did passes that one's words on as they are, so that all name the same cause.
-  void Break(const absl::Status& status, const shm::LastWords::Content& words);
+  // another did passes that one's words on as they are, so that all name the same cause. False: it was broken already.
+  bool Break(const absl::Status& status, const shm::LastWords::Content& words);
 
-  // What another member left when it broke the group; empty if none did.
+  // What this rank left, and what another did, when it broke the group; empty if it did not.
+  std::optional<shm::LastWords::Content> OwnLastWords() const { return head(self_).last_words.Read(); }
   std::optional<shm::LastWords::Content> FindLastWords() const;
 
  private:
@@ -109,7 +112,8 @@ class Group {
     shm::LastWords last_words;
   };
 
-  Group(std::shared_ptr<shm::Node> node, std::vector<int> ranks, int self, const GroupLayout& layout);
+  Group(std::shared_ptr<shm::Node> node, std::vector<int> ranks, int self, const GroupLayout& layout,
+        std::vector<int> numbers);
   std::byte* region(int member) const { return regions_[static_cast<size_t>(member)]; }
   RegionHead& head(int member) const { return *heads_[static_cast<size_t>(member)]; }
   static std::unique_ptr<Channel> MakeChannel(std::vector<shm::Meeting::Member> places, std::vector<int> members,
@@ -121,6 +125,7 @@ class Group {
   const std::vector<int> ranks_;
   const int self_;
   const GroupLayout layout_;
+  const std::vector<int> numbers_;
   std::vector<std::byte*> regions_;
   std::vector<RegionHead*> heads_;
   std::unique_ptr<Channel> collective_;

@@ -16,9 +16,6 @@
 
 namespace gyre::internal {
 
-// What all ranks must agree on of the call.
-shm::Signature SignatureOf(const Call& call);
-
 // Where the call's ranks meet. REQUIRES: a message's peer is another rank of the group.
 inline Channel& ChannelOf(Group& group, const Call& call) {
   if (call.kind != CallKind::kMessage) return group.collective();
@@ -30,7 +27,7 @@ inline Channel& ChannelOf(Group& group, const Call& call) {
 // REQUIRES: Validate(call, group.rank(), group.size()) is OK, call.timeout is set.
 template <typename Make>
 auto MakeOperation(Group& group, const Call& call, Make&& make) {
-  const shm::Signature signature = SignatureOf(call);
+  const Signature signature = SignatureOf(call);
   switch (call.kind) {
     case CallKind::kAllReduce: return make(std::type_identity<AllReduce>(), group, call, signature);
     case CallKind::kReduceScatter: return make(std::type_identity<ReduceScatter>(), group, call, signature);

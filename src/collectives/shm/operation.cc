@@ -10,40 +10,22 @@
 
 namespace gyre::internal {
 
-std::string Describe(const shm::Signature& signature) {
-  const auto kind = static_cast<CallKind>(signature.kind);
-  const std::string elements =
-      absl::StrCat(ToAbsl(DTypeName(static_cast<DType>(signature.dtype))), ", ", signature.count, " elements");
-  const std::string reduction = absl::StrCat(elements, ", ", ToAbsl(ReduceOpName(static_cast<ReduceOp>(signature.op))));
-  switch (kind) {
-    case CallKind::kAllReduce: return absl::StrCat("allreduce(", reduction, ")");
-    case CallKind::kReduceScatter: return absl::StrCat("reduce_scatter(", reduction, ")");
-    case CallKind::kAllGather: return absl::StrCat("allgather(", elements, ")");
-    case CallKind::kBroadcast: return absl::StrCat("broadcast(", elements, ", root ", signature.root, ")");
-    case CallKind::kReduce: return absl::StrCat("reduce(", reduction, ", root ", signature.root, ")");
-    case CallKind::kAllToAll:
-      return absl::StrCat("alltoall(", ToAbsl(DTypeName(static_cast<DType>(signature.dtype))), ")");
-    case CallKind::kBarrier: return "barrier()";
-    case CallKind::kMessage: return absl::StrCat("send/receive(", elements, ")");
-    case CallKind::kRefused: return "refused call";
-  }
-  return absl::StrCat("unknown operation ", signature.kind);
-}
-
 shm::Progress Operation::Poll() {
   if (state_ == State::kBefore && !Begin()) return shm::Progress::kDone;
   if (state_ == State::kEnded) return shm::Progress::kDone;
-  for (bool moved = false;; moved = true) {
-    if (!meeting().GathersSoon()) return moved ? shm::Progress::kSome : shm::Progress::kNone;
-    const bool last = (round_ == 0 && !Agreed()) || Consume(round_) == Next::kEnd;
-    meeting().Next();
-    if (last) {
-      if (state_ != State::kEnded) End();
-      return shm::Progress::kDone;
-    }
-    ++round_;
-    Post();
+  if (!meeting().GathersSoon()) return shm::Progress::kNone;
+  const bool agreed = round_ > 0 || amid_round_ || Agreed();
+  const Next next = agreed ? Consume(round_) : Next::kEnd;
+  amid_round_ = next == Next::kAgain;
+  if (amid_round_) return shm::Progress::kSome;
+  meeting().Next();
+  if (next == Next::kEnd) {
+    if (state_ != State::kEnded) End();
+    return shm::Progress::kDone;
   }
+  ++round_;
+  Post();
+  return shm::Progress::kSome;
 }
 
 bool Operation::Begin() {
@@ -77,11 +59,11 @@ void Operation::Post() {
 // In the first round: whether all made the same call. All ranks see the same slots and so come to the same answer.
 bool Operation::Agreed() {
   int other = 0;
-  while (other < size() && meeting().slot(other).signature == signature_) ++other;
+  while (other < size() && (other == rank() || meeting().slot(other).signature == signature_)) ++other;
   if (other == size()) [[likely]]
     return true;
   // The first two that differ, so that every rank names the same ones.
-  const shm::Signature first = meeting().slot(0).signature;
+  const Signature first = meeting().slot(0).signature;
   other = 1;
   while (other < size() - 1 && meeting().slot(other).signature == first) ++other;
   const std::string one = CallOf(0), two = CallOf(other);
@@ -109,7 +91,12 @@ std::string Operation::Context() const {
 bool Operation::Check(TimePoint now) {
   if (state_ == State::kEnded) return true;
   if (deadline_ == TimePoint{}) StartClock(now);
-  if (state_ == State::kPosted && meeting().Gathered()) return false;  // it goes on
+  const bool goes_on = state_ == State::kPosted && !amid_round_ && meeting().Gathered();
+  return (!goes_on && FindCause()) || (now >= deadline_ && FailLate());
+}
+
+// Whether there is cause to end other than the time, and if so ends.
+bool Operation::FindCause() {
   if (group_.node().closed()) {
     // No last words: that this rank left, its peers see for themselves.
     if (state_ == State::kPosted) OnGivenUp();
@@ -121,8 +108,7 @@ bool Operation::Check(TimePoint now) {
     EndWith(absl::AbortedError(absl::StrCat(Context(), " was aborted with its communicator: ", broken.message())));
     return true;
   }
-  if (FindGivenUp() || (state_ == State::kPosted && FindLost())) return true;
-  return now >= deadline_ && FailLate();
+  return FindGivenUp() || (state_ == State::kPosted && FindLost());
 }
 
 // Whether another member has broken the group.
@@ -130,18 +116,17 @@ bool Operation::FindGivenUp() {
   const auto words = group_.FindLastWords();
   if (!words) return false;
   if (words->rank >= 0) group_.node().LearnLoss(words->rank, words->text);
-  return Fail(absl::AbortedError(absl::StrCat(Context(), " was aborted: ", words->text)), *words);
+  return Fail(absl::Status(words->code, absl::StrCat(Context(), " was aborted: ", words->text)), *words);
 }
 
-// Whether a member that this round waits for is gone.
+// Whether a member that this round waits for is gone, or any in the midst of one: it cannot have come to the next.
 bool Operation::FindLost() {
   if (group_.node().losses() == 0) return false;
+  const auto awaited = [this](int m) { return m != rank() && (amid_round_ || !meeting().HasPosted(m)); };
   for (int m = 0; m < size(); ++m) {
-    if (m == rank() || meeting().HasPosted(m)) continue;
+    if (!awaited(m)) continue;
     const auto loss = group_.node().LossOf(group_.ranks()[static_cast<size_t>(Member(m))]);
-    if (!loss) continue;
-    if (meeting().Gathered()) return false;  // it posted before it went
-    return FailFor(*loss);
+    if (loss && awaited(m)) return FailFor(*loss);  // it did not post before it went
   }
   return false;
 }
@@ -158,8 +143,7 @@ bool Operation::FailLate() {
   std::string reason = "it waited for earlier calls";
   if (state_ == State::kPosted) {
     const std::string missing = MissingRanks();
-    if (missing.empty()) return false;  // the last one has come this very moment
-    reason = absl::StrCat(missing, " did not come");
+    reason = missing.empty() ? "it was still at work" : absl::StrCat(missing, " did not come");
   }
   const std::string text = absl::StrFormat("%s timed out after %.3g s: %s", Context(),
                                            std::chrono::duration<double>(timeout_).count(), reason);

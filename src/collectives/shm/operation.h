@@ -16,12 +16,13 @@ namespace gyre::internal {
 class Operation : public Pollable {
  public:
   // `group` must live until the operation is done: whoever makes an asynchronous one holds it (see Hold).
-  Operation(Group& group, Channel& channel, shm::Signature signature, std::chrono::milliseconds timeout)
+  Operation(Group& group, Channel& channel, Signature signature, std::chrono::milliseconds timeout)
       : group_(group), channel_(channel), signature_(signature), timeout_(timeout) {}
 
   shm::Progress Poll() final;
   bool Check(TimePoint now) final;
   void StartClock(TimePoint now) final { deadline_ = DeadlineAfter(now, timeout_); }
+  TimePoint deadline() const final { return deadline_; }
 
   // From now on the operation keeps its group alive.
   void Hold(std::shared_ptr<Group> group) { held_ = std::move(group); }
@@ -29,12 +30,14 @@ class Operation : public Pollable {
   Channel& channel() const { return channel_; }
 
  protected:
-  enum class Next { kRound, kEnd };
+  // What comes next: the same round again (long work is done in pieces, with a look at deadline and losses between
+  // them), the next round, or nothing.
+  enum class Next { kAgain, kRound, kEnd };
 
   // Writes this rank's part of round `round` (0, 1, ...) into meeting().mine(): payload and arena offsets.
   virtual void Publish(int64_t round) = 0;
 
-  // All have published the round: reads meeting().slot(0 .. size - 1).
+  // All have published the round: reads meeting().slot(0 .. size - 1), but for this rank's own (Meeting::Gathered).
   virtual Next Consume(int64_t round) = 0;
 
   // It has ended in an error while other ranks may go on with it: from now on, what they were shown must not be reused.
@@ -72,6 +75,7 @@ class Operation : public Pollable {
   bool Fail(absl::Status status, const shm::LastWords::Content& words);
   void End();
   void EndWith(absl::Status status);
+  bool FindCause();
   bool FindGivenUp();
   bool FindLost();
   bool FailFor(const shm::Node::Loss& loss);
@@ -82,9 +86,10 @@ class Operation : public Pollable {
 
   Group& group_;
   Channel& channel_;
-  const shm::Signature signature_;
+  const Signature signature_;
   const std::chrono::milliseconds timeout_;
   State state_ = State::kBefore;
+  bool amid_round_ = false;  // Consume wants to be called again
   int64_t round_ = 0;
   int64_t call_ = 0;
   TimePoint deadline_{};  // set by StartClock, or at the first Check: a call that ends at once never reads the clock
@@ -104,8 +109,5 @@ class RefusedCall final : public Operation {
 
   const absl::Status why_;
 };
-
-// "allreduce(f32, 1000 elements, sum)".
-std::string Describe(const shm::Signature& signature);
 
 }  // namespace gyre::internal

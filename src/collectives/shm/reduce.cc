@@ -7,7 +7,7 @@
 
 namespace gyre::internal {
 
-ReduceToRoot::ReduceToRoot(Group& group, const Call& call, const shm::Signature& signature)
+ReduceToRoot::ReduceToRoot(Group& group, const Call& call, const Signature& signature)
     : Operation(group, group.collective(), signature, *call.timeout),
       in_(call.in),
       out_(call.out),
@@ -18,6 +18,7 @@ ReduceToRoot::ReduceToRoot(Group& group, const Call& call, const shm::Signature&
       rounds_(std::max<int64_t>(1, CeilDivide(in_.count, chunk_elements_))) {}
 
 void ReduceToRoot::Publish(int64_t round) {
+  if (rank() == root_) return;
   const Range piece = PieceOf(in_.count, chunk_elements_, round);
   const int64_t bytes = piece.count * element_;
   if (bytes == 0) return;
@@ -31,6 +32,7 @@ ReduceToRoot::Next ReduceToRoot::Consume(int64_t round) {
     for (int m = 0; m < size(); ++m) {
       channel().sources[static_cast<size_t>(m)] = meeting().slot(m).payload(piece.count * element_);
     }
+    channel().sources[static_cast<size_t>(rank())] = static_cast<const char*>(in_.data) + piece.begin * element_;
     void* const to = static_cast<char*>(out_.data) + piece.begin * element_;
     device::Reduce(reduction_, channel().sources, {&to, 1}, piece.count);
   }

@@ -1,4 +1,5 @@
-// Reduce in shared memory: every rank publishes its input chunk by chunk, the root reduces all of them.
+// Reduce in shared memory: every rank but the root publishes its input chunk by chunk, the root reduces all
+// of them and its own.
 #pragma once
 
 #include "collectives/shm/operation.h"
@@ -7,7 +8,7 @@ namespace gyre::internal {
 
 class ReduceToRoot final : public Operation {
  public:
-  ReduceToRoot(Group& group, const Call& call, const shm::Signature& signature);
+  ReduceToRoot(Group& group, const Call& call, const Signature& signature);
 
  private:
   void Publish(int64_t round) override;

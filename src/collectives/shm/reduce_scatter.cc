@@ -7,7 +7,7 @@
 
 namespace gyre::internal {
 
-ReduceScatter::ReduceScatter(Group& group, const Call& call, const shm::Signature& signature)
+ReduceScatter::ReduceScatter(Group& group, const Call& call, const Signature& signature)
     : Operation(group, group.collective(), signature, *call.timeout),
       in_(call.in),
       out_(call.out),
@@ -22,7 +22,7 @@ void ReduceScatter::Publish(int64_t round) {
   std::byte* const payload = meeting().mine().payload(channel().capacity);
   for (size_t r = 0; r < counts_.size(); ++r) {
     const Range piece = PieceOf(counts_[r], piece_, round);
-    if (piece.count == 0) continue;
+    if (piece.count == 0 || static_cast<int>(r) == rank()) continue;
     std::memcpy(payload + static_cast<int64_t>(r) * piece_ * element_,
                 static_cast<const char*>(in_.data) + (begins_[r] + piece.begin) * element_,
                 static_cast<size_t>(piece.count * element_));
@@ -35,6 +35,8 @@ ReduceScatter::Next ReduceScatter::Consume(int64_t round) {
     channel().sources[static_cast<size_t>(m)] =
         meeting().slot(m).payload(channel().capacity) + rank() * piece_ * element_;
   }
+  channel().sources[static_cast<size_t>(rank())] =
+      static_cast<const char*>(in_.data) + (begins_[static_cast<size_t>(rank())] + piece.begin) * element_;
   void* const to = static_cast<char*>(out_.data) + piece.begin * element_;
   device::Reduce(reduction_, channel().sources, {&to, 1}, piece.count);
   return round + 1 < rounds_ ? Next::kRound : Next::kEnd;

@@ -1,4 +1,4 @@
-// Reduce-scatter in shared memory: chunks hold a piece of every rank's segment; each rank reduces its own.
+// Reduce-scatter in shared memory: chunks hold a piece of every other rank's segment; each rank reduces its own.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@ namespace gyre::internal {
 
 class ReduceScatter final : public Operation {
  public:
-  ReduceScatter(Group& group, const Call& call, const shm::Signature& signature);
+  ReduceScatter(Group& group, const Call& call, const Signature& signature);
 
  private:
   void Publish(int64_t round) override;

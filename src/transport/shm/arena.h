@@ -1,6 +1,7 @@
 // Arena: allocates pieces of one shared segment.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -12,6 +13,13 @@
 #include "transport/shm/segment.h"
 
 namespace gyre::internal {
+
+// Bytes of each of `ranks` arenas on a machine with so much memory, where nobody said how many: the memory, but all
+// arenas must find room in an address space of 2^47 bytes, even where one process has all ranks as threads, each of
+// which maps all arenas. At least 1 GiB.
+constexpr int64_t DefaultArenaBytes(int64_t memory, int64_t ranks) {
+  return std::max(int64_t{1} << 30, std::min(memory, (int64_t{1} << 45) / (ranks * ranks)));
+}
 
 // First fit over free ranges kept by address, which merge when freed. Thread-safe. Pages are reserved when a piece is
 // allocated, so that an exhausted machine is a status here rather than a signal at the first store; they stay with the

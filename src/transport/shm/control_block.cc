@@ -10,19 +10,23 @@
 
 namespace gyre::shm {
 
-void LastWords::Write(int rank, std::string_view text) {
+void LastWords::Write(const Content& content) {
   uint32_t expected = kEmpty;
   if (!state_.compare_exchange_strong(expected, kWriting)) return;
-  rank_ = rank;
-  length_ = static_cast<uint32_t>(std::min(text.size(), sizeof(text_)));
-  std::memcpy(text_, text.data(), length_);
+  rank_ = content.rank;
+  code_ = static_cast<int32_t>(content.code);
+  length_ = static_cast<uint32_t>(std::min(content.text.size(), sizeof(text_)));
+  std::memcpy(text_, content.text.data(), length_);
   state_.store(kWritten, std::memory_order_seq_cst);
 }
 
 std::optional<LastWords::Content> LastWords::Read() const {
   if (!written()) return std::nullopt;
-  const size_t length = std::min<size_t>(length_, sizeof(text_));  // the writer is another process
-  return Content{rank_, std::string(text_, length)};
+  // The writer is another process: nothing of this need be as it should.
+  const size_t length = std::min<size_t>(length_, sizeof(text_));
+  const bool error = code_ > 0 && code_ <= static_cast<int32_t>(absl::StatusCode::kUnauthenticated);
+  return Content{rank_, std::string(text_, length),
+                 error ? static_cast<absl::StatusCode>(code_) : absl::StatusCode::kAborted};
 }
 
 void Doorbell::Wake() {

@@ -6,7 +6,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
+
+#include "absl/status/status.h"
 
 namespace gyre::shm {
 
@@ -16,13 +17,15 @@ inline constexpr uint64_t kControlMagic = 0x3165726f43727947;  // "GyrCore1"
 // time, read by any process.
 class LastWords {
  public:
-  // The first to write wins. `rank` is the world rank that is to blame, or -1.
-  void Write(int rank, std::string_view text);
-
   struct Content {
-    int rank;
+    int rank;  // in the job: who is to blame, or -1
     std::string text;
+    absl::StatusCode code = absl::StatusCode::kAborted;  // of the calls that end because of it
   };
+
+  // The first to write wins.
+  void Write(const Content& content);
+
   std::optional<Content> Read() const;
   bool written() const { return state_.load(std::memory_order_acquire) == kWritten; }
 
@@ -31,8 +34,9 @@ class LastWords {
 
   std::atomic<uint32_t> state_;
   int32_t rank_;
+  int32_t code_;
   uint32_t length_;
-  char text_[500];
+  char text_[496];
 };
 
 // Where the threads of a rank sleep. Whoever changes something they may wait for rings it.

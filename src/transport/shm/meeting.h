@@ -14,21 +14,9 @@
 #include <vector>
 
 #include "transport/shm/control_block.h"
+#include "transport/signature.h"
 
 namespace gyre::shm {
-
-// What a call is, as far as all ranks must agree on it. Compared as bytes.
-struct Signature {
-  uint8_t kind = 0;
-  uint8_t dtype = 0;
-  uint8_t op = 0;
-  uint8_t reserved = 0;
-  int32_t root = 0;
-  int64_t count = 0;
-  uint64_t digest = 0;  // of whatever else must agree (scales, counts of the ranks)
-
-  friend bool operator==(const Signature&, const Signature&) = default;
-};
 
 inline constexpr int64_t kNowhere = -1;
 
@@ -77,10 +65,12 @@ class Meeting {
     RingAll();
   }
 
-  // After Post: whether all have posted the round. Once true, slots of the round may be read until the next Post.
+  // After Post: whether all have posted the round. Once true, slots of the round may be read until the next Post. It
+  // never looks at this member's own slot: the others have taken its lines away by then, and getting one back costs as
+  // much as getting one of theirs.
   bool Gathered() {
     while (arrived_ < size()) {
-      if (SlotOf(arrived_).round.load(std::memory_order_seq_cst) < round_) return false;
+      if (arrived_ != self_ && SlotOf(arrived_).round.load(std::memory_order_seq_cst) < round_) return false;
       ++arrived_;
     }
     return true;

@@ -1,10 +1,13 @@
 #include "transport/shm/mesh.h"
 
 #include <openssl/rand.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -20,6 +23,8 @@ namespace {
 
 // One byte must travel with the descriptors.
 constexpr std::array<std::byte, 1> kToken = {std::byte{0x47}};
+
+constexpr char kSocketPrefix[] = "mesh-";  // of a file's name
 
 absl::Status SendMemory(int socket, const OwnMemory& own, TimePoint deadline) {
   const int fds[] = {own.control.fd(), own.arena->segment().fd()};
@@ -43,6 +48,32 @@ absl::Status ReceiveMemory(Link& link, TimePoint deadline) {
 
 std::string PeerName(int rank) {
   return absl::StrCat("rank ", rank);
+}
+
+// For Link::process. Call while the peer waits for this rank: then its number is not another's by now.
+UniqueFd OpenPeerProcess(int socket) {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return {};
+  if (peer.pid <= 0 || peer.pid == getpid()) return {};
+  return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
+}
+
+// A socket that nobody listens at refuses connections. So does one that is about to be listened at: those that are new
+// stay.
+void RemoveDeadSockets(const std::string& directory) {
+  constexpr int kMost = 256;  // there are few, unless the directory is full of something else
+  const auto before = std::filesystem::file_time_type::clock::now() - std::chrono::minutes(1);
+  std::error_code end, error;
+  int looked = 0;
+  for (std::filesystem::directory_iterator at(directory, end);
+       !end && at != std::filesystem::directory_iterator() && looked < kMost; at.increment(end), ++looked) {
+    const std::string path = at->path();
+    if (!at->path().filename().string().starts_with(kSocketPrefix) || !at->is_socket(error)) continue;
+    const auto written = std::filesystem::last_write_time(path, error);
+    if (error || written > before) continue;
+    if (absl::IsUnavailable(ConnectUnix(path, TimePoint::min()).status())) unlink(path.c_str());
+  }
 }
 
 }  // namespace
@@ -73,7 +104,8 @@ absl::StatusOr<std::unique_ptr<Mesh>> Mesh::Listen(HandshakeIdentity self, std::
   if (RAND_bytes(random, sizeof(random)) != 1) return absl::InternalError("no random numbers to be had");
   const std::string name = absl::BytesToHexString({reinterpret_cast<const char*>(random), sizeof(random)});
   const std::string address =
-      directory.empty() ? absl::StrCat("@gyre-", name) : absl::StrCat(directory, "/mesh-", name);
+      directory.empty() ? absl::StrCat("@gyre-", name) : absl::StrCat(directory, "/", kSocketPrefix, name);
+  if (!directory.empty()) RemoveDeadSockets(directory);
   ASSIGN_OR_RETURN(UniqueFd listener, ListenUnix(address, 128));
   ASSIGN_OR_RETURN(auto acceptor, Acceptor::Create(std::move(listener), self, secret));
   return std::unique_ptr<Mesh>(new Mesh(std::move(self), std::move(secret), address, std::move(acceptor)));
@@ -96,6 +128,7 @@ absl::StatusOr<std::vector<Link>> Mesh::Connect(const std::vector<Address>& peer
       return absl::DataLossError(absl::StrCat("at the address of ", name, " answered ", Describe(connected.peer)));
     }
     Link link{.rank = peer.rank, .socket = std::move(connected.fd)};
+    link.process = OpenPeerProcess(link.socket.get());
     absl::Status status = SendMemory(link.socket.get(), own, deadline);
     if (status.ok()) status = ReceiveMemory(link, deadline);
     if (!status.ok()) return Annotate(status, absl::StrCat("exchanging shared memory with ", name));
@@ -111,6 +144,7 @@ absl::StatusOr<std::vector<Link>> Mesh::Connect(const std::vector<Address>& peer
     const auto expected = std::ranges::find(awaited, accepted->peer.rank);
     if (expected == awaited.end() || accepted->peer.role != Role::kRank) continue;  // no business here: hung up
     Link link{.rank = accepted->peer.rank, .socket = std::move(accepted->fd)};
+    link.process = OpenPeerProcess(link.socket.get());
     absl::Status status = ReceiveMemory(link, deadline);
     if (status.ok()) status = SendMemory(link.socket.get(), own, deadline);
     if (!status.ok()) return Annotate(status, absl::StrCat("exchanging shared memory with ", PeerName(link.rank)));

@@ -32,6 +32,7 @@ struct OwnMemory {
 struct Link {
   int rank = -1;  // in the job
   UniqueFd socket{};
+  UniqueFd process{};  // a pidfd; empty where the peer is a thread of this process, or in a PID namespace out of sight
   Segment control{};
   Segment arena{};
 };
@@ -40,7 +41,7 @@ struct Link {
 class Mesh {
  public:
   // `directory` empty: an abstract address, which leaves no file, but is seen only within its network namespace.
-  // Otherwise a socket in this directory, removed with the mesh.
+  // Otherwise a socket in this directory, removed with the mesh; those that killed ranks have left are removed too.
   static absl::StatusOr<std::unique_ptr<Mesh>> Listen(HandshakeIdentity self, std::string secret,
                                                       const std::string& directory);
   ~Mesh();

@@ -59,7 +59,10 @@ absl::Status Monitor::Open(Duration interval) {
   if (timerfd_settime(timer_.get(), 0, &period, nullptr) != 0) return ErrnoStatus("cannot set the heartbeat's timer");
   RETURN_IF_ERROR(Watch(epoll_.get(), timer_.get(), kTimerKey));
   RETURN_IF_ERROR(Watch(epoll_.get(), stop_.get(), kStopKey));
-  for (size_t i = 0; i < peers_.size(); ++i) RETURN_IF_ERROR(Watch(epoll_.get(), peers_[i].socket, i));
+  for (size_t i = 0; i < peers_.size(); ++i) {  // keys: the sockets, then the processes
+    RETURN_IF_ERROR(Watch(epoll_.get(), peers_[i].socket, i));
+    if (peers_[i].process >= 0) RETURN_IF_ERROR(Watch(epoll_.get(), peers_[i].process, peers_.size() + i));
+  }
   return absl::OkStatus();
 }
 
@@ -81,8 +84,10 @@ void Monitor::Run() {
       if (key == kTimerKey) {
         uint64_t expirations = 0;
         if (read(timer_.get(), &expirations, sizeof(expirations)) > 0) Beat();
-      } else {
+      } else if (key < peers_.size()) {
         SocketReady(static_cast<int>(key));
+      } else {
+        ProcessEnded(static_cast<int>(key - peers_.size()));
       }
     }
   }
@@ -93,7 +98,10 @@ void Monitor::Beat() {
   judge_.Tick(std::chrono::steady_clock::now());
   for (size_t i = 0; i < peers_.size(); ++i) {
     const int peer = static_cast<int>(i);
-    if (!gone_[i] && judge_.IsFrozen(peer, peers_[i].block->beat.load(std::memory_order_relaxed))) {
+    if (gone_[i]) continue;
+    if (peers_[i].block->left.load(std::memory_order_acquire) != 0) {
+      Gone(peer, PeerFate::kLeft);
+    } else if (judge_.IsFrozen(peer, peers_[i].block->beat.load(std::memory_order_relaxed))) {
       Gone(peer, PeerFate::kFroze);
     }
   }
@@ -106,7 +114,17 @@ void Monitor::SocketReady(int peer) {
   const ssize_t got = recv(p.socket, &byte, 1, MSG_DONTWAIT);
   if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR))) return;
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, p.socket, nullptr);
-  Gone(peer, p.block->left.load(std::memory_order_acquire) != 0 ? PeerFate::kLeft : PeerFate::kDied);
+  Ended(peer);
+}
+
+void Monitor::ProcessEnded(int peer) {
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peers_[static_cast<size_t>(peer)].process, nullptr);
+  Ended(peer);
+}
+
+void Monitor::Ended(int peer) {
+  const bool left = peers_[static_cast<size_t>(peer)].block->left.load(std::memory_order_acquire) != 0;
+  Gone(peer, left ? PeerFate::kLeft : PeerFate::kDied);
 }
 
 void Monitor::Gone(int peer, PeerFate fate) {

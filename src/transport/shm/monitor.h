@@ -1,4 +1,6 @@
-// Monitor: the thread that watches a rank's peers on this host. Sleeps but for a heartbeat every interval.
+// Monitor: the thread that watches a rank's peers on this host: their sockets, their processes (a child without exec
+// keeps its parent's sockets open) and what they write to their control blocks. Sleeps but for a heartbeat every
+// interval.
 #pragma once
 
 #include <atomic>
@@ -22,7 +24,8 @@ enum class PeerFate { kLeft, kDied, kFroze };
 class Monitor {
  public:
   struct Peer {
-    int socket;  // borrowed; must outlive the monitor
+    int socket;   // borrowed; must outlive the monitor
+    int process;  // a pidfd, likewise; or -1
     const ControlBlock* block;
   };
 
@@ -43,6 +46,8 @@ class Monitor {
   void Run();
   void Beat();
   void SocketReady(int peer);
+  void ProcessEnded(int peer);
+  void Ended(int peer);
   void Gone(int peer, PeerFate fate);
 
   const std::vector<Peer> peers_;

@@ -1,5 +1,7 @@
 #include "transport/shm/node.h"
 
+#include <sys/socket.h>
+
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,7 +25,8 @@ absl::StatusOr<std::shared_ptr<Node>> Node::Create(const NodeOptions& options, O
   if (node->links_.empty()) return node;  // alone: nobody to watch
   std::vector<Monitor::Peer> peers;
   for (const Link& link : node->links_) {
-    peers.push_back({link.socket.get(), reinterpret_cast<const ControlBlock*>(link.control.data())});
+    peers.push_back(
+        {link.socket.get(), link.process.get(), reinterpret_cast<const ControlBlock*>(link.control.data())});
   }
   ASSIGN_OR_RETURN(
       node->monitor_,
@@ -75,6 +78,7 @@ void Node::OnGone(int link, PeerFate fate) {
                              std::chrono::duration<double>(options_.heartbeat_timeout).count());
       break;
   }
+  if (fate != PeerFate::kLeft && options_.on_loss) options_.on_loss(rank, text);
   Record({rank, fate == PeerFate::kLeft, std::move(text)});
   block(options_.rank).doorbell.Ring();
 }
@@ -95,12 +99,17 @@ void Node::AdoptVerdict(int rank) {
 }
 
 void Node::LearnLoss(int rank, const std::string& text) {
-  if (rank != options_.rank && members_.contains(rank)) Record({rank, false, text});
+  // It may come from another process's memory: garbage is no rank.
+  if (rank != options_.rank && rank >= 0 && rank < options_.job_size) Record({rank, false, text});
+}
+
+void Node::LearnDeparture(int rank) {
+  Record({rank, true, absl::StrCat("rank ", rank, " left the job (its runtime was shut down)")});
 }
 
 void Node::Record(Loss loss) {
   if (!loss.in_order) {
-    block(options_.rank).verdict.Write(loss.rank, loss.text);
+    block(options_.rank).verdict.Write({loss.rank, loss.text});
     logger_->info("{}", loss.text);
   }
   std::lock_guard lock(mutex_);
@@ -118,7 +127,10 @@ void Node::Close() {
   own.left.store(1, std::memory_order_seq_cst);  // before the sockets end
   own.doorbell.Ring();
   monitor_.reset();
-  for (Link& link : links_) link.socket.Reset();
+  for (Link& link : links_) {
+    shutdown(link.socket.get(), SHUT_RDWR);  // a child of this process may have the socket too
+    link.socket.Reset();
+  }
 }
 
 }  // namespace gyre::shm

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -22,12 +23,16 @@ namespace gyre::shm {
 
 struct NodeOptions {
   int rank = 0;  // of this process in the job
+  int job_size = 1;
   Duration heartbeat_interval = std::chrono::milliseconds(100);
   Duration heartbeat_timeout = std::chrono::milliseconds(1000);  // 0: never
+
+  // Called on the monitor's thread when it finds that a rank of this host is lost, not when one has left in order.
+  std::function<void(int rank, const std::string& text)> on_loss = {};
 };
 
-// Thread-safe. Ranks are numbers in the job; only those of this host are known here. Memory stays mapped as long as the
-// node lives, whatever became of its peers; who may still be reading or writing it holds the node.
+// Thread-safe. Ranks are numbers in the job. Of those on other hosts only losses are known here. Memory stays mapped as
+// long as the node lives, whatever became of its peers; who may still be reading or writing it holds the node.
 class Node {
  public:
   static absl::StatusOr<std::shared_ptr<Node>> Create(const NodeOptions& options, OwnMemory own,
@@ -68,8 +73,10 @@ class Node {
   // first why it left.
   Loss DepartureOf(int rank);
 
-  // A peer tells of a loss that this rank has not noticed yet.
+  // Somebody else tells of a rank of the job, on this host or another, that this rank has not noticed yet: it is lost,
+  // or has left in order.
   void LearnLoss(int rank, const std::string& text);
+  void LearnDeparture(int rank);
 
   // Leaves: peers see it at once, waiting threads of this rank wake. Idempotent.
   void Close();

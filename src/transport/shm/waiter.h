@@ -3,6 +3,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 
@@ -33,12 +34,28 @@ enum class Progress { kNone, kSome, kDone };
 // Sleeps until the doorbell rings after `rings` was read, or `at_most` has passed, or for no reason.
 void SleepOnDoorbell(Doorbell& doorbell, uint32_t rings, std::chrono::nanoseconds at_most);
 
-// Calls poll() until it returns kDone; kSome starts the backing off anew. Between looks that found nothing, and outside
-// the spinning phase, calls check(now), which ends the wait by returning true (deadline, lost peer).
-template <typename Poll, typename Check>
-void Await(Doorbell& doorbell, const WaitPolicy& policy, Poll&& poll, Check&& check) {
+// Calls poll() until it returns kDone; kSome starts the backing off anew. Calls check(now), which ends the wait by
+// returning true (deadline, lost peer), between looks that found nothing, outside the spinning phase, and about every
+// millisecond while poll() makes progress. Sleeps by sleep(rings, at_most), like SleepOnDoorbell, until deadline() at
+// most, which is asked after check() has been. A wait that ends in the first looks, or with the second step of
+// progress, reads no clock.
+template <typename Poll, typename Check, typename Deadline, typename Sleep>
+void Await(Doorbell& doorbell, const WaitPolicy& policy, Poll&& poll, Check&& check, Deadline&& deadline,
+           Sleep&& sleep) {
   constexpr int kLooksPerClockRead = 64;
   constexpr int kLooksWithoutPause = 10;  // well under a microsecond: a pause costs as much as a line's way across
+  // Even without a deadline in sight check() must see, now and then, what nobody rings for.
+  constexpr std::chrono::nanoseconds kShortestSleep = std::chrono::microseconds(100);
+  constexpr std::chrono::nanoseconds kLongestSleep = std::chrono::milliseconds(50);
+  int steps = 0;
+  TimePoint checked{};
+  const auto ends_amid_progress = [&] {
+    if (++steps == 1) return false;
+    const TimePoint now = std::chrono::steady_clock::now();
+    if (now - checked < std::chrono::milliseconds(1)) return false;
+    checked = now;
+    return check(now);
+  };
   for (;;) {
     Progress found = poll();
     // Spin without a look at the clock at first: most waits of a tuned loop end within a microsecond.
@@ -52,9 +69,7 @@ void Await(Doorbell& doorbell, const WaitPolicy& policy, Poll&& poll, Check&& ch
         if (now - start > policy.spin) break;
       }
     }
-    if (found == Progress::kDone) return;
-    if (found == Progress::kSome) continue;
-    start = std::chrono::steady_clock::now();
+    if (found == Progress::kNone) start = std::chrono::steady_clock::now();
     while (found == Progress::kNone) {
       const TimePoint now = std::chrono::steady_clock::now();
       if (check(now)) return;
@@ -66,15 +81,25 @@ void Await(Doorbell& doorbell, const WaitPolicy& policy, Poll&& poll, Check&& ch
       doorbell.sleepers.fetch_add(1, std::memory_order_seq_cst);
       const uint32_t rings = doorbell.rings.load(std::memory_order_seq_cst);
       found = poll();
-      const bool end = found == Progress::kNone && check(std::chrono::steady_clock::now());
-      // Bounded sleeps let check() see the deadline.
-      if (found == Progress::kNone && !end) SleepOnDoorbell(doorbell, rings, std::chrono::milliseconds(50));
+      const TimePoint now = std::chrono::steady_clock::now();
+      const bool end = found == Progress::kNone && check(now);
+      if (found == Progress::kNone && !end) {
+        const std::chrono::nanoseconds left = deadline() - now;
+        sleep(rings, std::clamp(left, kShortestSleep, kLongestSleep));
+      }
       doorbell.sleepers.fetch_sub(1, std::memory_order_seq_cst);
       if (end) return;
       if (found == Progress::kNone) found = poll();
     }
-    if (found == Progress::kDone) return;
+    if (found == Progress::kDone || ends_amid_progress()) return;
   }
+}
+
+// The same, sleeping on the doorbell alone.
+template <typename Poll, typename Check, typename Deadline>
+void Await(Doorbell& doorbell, const WaitPolicy& policy, Poll&& poll, Check&& check, Deadline&& deadline) {
+  Await(doorbell, policy, poll, check, deadline,
+        [&](uint32_t rings, std::chrono::nanoseconds at_most) { SleepOnDoorbell(doorbell, rings, at_most); });
 }
 
 }  // namespace gyre::shm

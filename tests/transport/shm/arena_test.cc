@@ -14,6 +14,16 @@ using absl::StatusCode;
 using support::IsOk;
 using support::MatchesStatus;
 
+TEST(Arena, DefaultsFindRoomInAnAddressSpace) {
+  constexpr int64_t kGiB = int64_t{1} << 30, kTiB = int64_t{1} << 40;
+  EXPECT_EQ(DefaultArenaBytes(24 * kGiB, 1), 24 * kGiB);
+  EXPECT_EQ(DefaultArenaBytes(24 * kGiB, 8), 24 * kGiB);
+  EXPECT_EQ(DefaultArenaBytes(4 * kTiB, 8), 512 * kGiB);
+  EXPECT_EQ(DefaultArenaBytes(4 * kTiB, 64), 8 * kGiB);
+  EXPECT_EQ(DefaultArenaBytes(4 * kTiB, 1024), kGiB);
+  EXPECT_EQ(DefaultArenaBytes(kGiB / 2, 1), kGiB);
+}
+
 TEST(Arena, HandsOutAlignedZeroedPieces) {
   auto arena = Arena::Create(1 << 20);
   ASSERT_THAT(arena, IsOk());

@@ -10,17 +10,18 @@ namespace {
 TEST(LastWords, TheFirstStays) {
   auto words = std::make_unique<LastWords>();
   EXPECT_FALSE(words->Read().has_value());
-  words->Write(3, "first");
-  words->Write(4, "second");
+  words->Write({3, "first"});
+  words->Write({4, "second", absl::StatusCode::kInternal});
   ASSERT_TRUE(words->Read().has_value());
   EXPECT_EQ(words->Read()->rank, 3);
   EXPECT_EQ(words->Read()->text, "first");
+  EXPECT_EQ(words->Read()->code, absl::StatusCode::kAborted);
 }
 
 TEST(LastWords, CutsWhatIsTooLong) {
   auto words = std::make_unique<LastWords>();
-  words->Write(0, std::string(5000, 'x'));
-  EXPECT_EQ(words->Read()->text, std::string(500, 'x'));
+  words->Write({0, std::string(5000, 'x')});
+  EXPECT_EQ(words->Read()->text, std::string(496, 'x'));
 }
 
 }  // namespace

@@ -62,7 +62,8 @@ TEST(Meeting, SlotsHoldUntilEverybodyHasReadThem) {
         meeting.Post();
         Await(
             place.bell(self), WaitPolicy::Crowded(),
-            [&] { return meeting.Gathered() ? Progress::kDone : Progress::kNone; }, [](TimePoint) { return false; });
+            [&] { return meeting.Gathered() ? Progress::kDone : Progress::kNone; }, [](TimePoint) { return false; },
+            [] { return TimePoint::max(); });
         for (int m = 0; m < kSize; ++m) {
           const std::byte* payload = meeting.slot(m).payload(bytes);
           for (int64_t i = 0; i < bytes; ++i) {

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <thread>
 
@@ -91,6 +92,27 @@ TEST_F(MeshTest, MeetsByFilesAndLeavesNone) {
   });
   meshes_.clear();
   EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+}
+
+// What killed ranks leave goes with the next job's start; what is alive, or may be about to listen, stays.
+TEST_F(MeshTest, RemovesSocketsThatNobodyListensAt) {
+  support::TemporaryDirectory directory;
+  const auto path = [&](const char* name) { return (directory.path() / name).string(); };
+  for (const char* name : {"mesh-dead", "mesh-young", "other"}) {
+    ASSERT_THAT(ListenUnix(path(name), 1), IsOk());  // closed at once
+  }
+  auto alive = ListenUnix(path("mesh-alive"), 1);
+  ASSERT_THAT(alive, IsOk());
+  std::ofstream(path("mesh-file")) << "no socket";
+  const auto long_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
+  for (const char* name : {"mesh-dead", "mesh-alive", "mesh-file", "other"}) {
+    std::filesystem::last_write_time(path(name), long_ago);
+  }
+  Open(1, directory.path());
+  EXPECT_FALSE(std::filesystem::exists(path("mesh-dead")));
+  for (const char* name : {"mesh-young", "mesh-alive", "mesh-file", "other"}) {
+    EXPECT_TRUE(std::filesystem::exists(path(name))) << name;
+  }
 }
 
 TEST_F(MeshTest, AMissingPeerIsNamedAtTheDeadline) {

@@ -1,7 +1,11 @@
-#include "collectives/shm/make_operation.h"
-
+// Signatures of calls, and calls in words.
 #include <bit>
 #include <span>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "collectives/call.h"
 
 namespace gyre::internal {
 
@@ -27,8 +31,8 @@ bool Reduces(CallKind kind) {
 
 }  // namespace
 
-shm::Signature SignatureOf(const Call& call) {
-  shm::Signature signature{.kind = static_cast<uint8_t>(call.kind)};
+Signature SignatureOf(const Call& call) {
+  Signature signature{.kind = static_cast<uint8_t>(call.kind)};
   if (call.kind == CallKind::kBarrier) return signature;
   const bool receives = call.kind == CallKind::kMessage && !call.send;
   signature.dtype = static_cast<uint8_t>(receives ? call.out.dtype : call.in.dtype);
@@ -48,6 +52,26 @@ shm::Signature SignatureOf(const Call& call) {
   if (call.kind == CallKind::kBroadcast || call.kind == CallKind::kReduce) signature.root = call.root;
   signature.digest = digest.value();
   return signature;
+}
+
+std::string Describe(const Signature& signature) {
+  const auto kind = static_cast<CallKind>(signature.kind);
+  const std::string elements =
+      absl::StrCat(ToAbsl(DTypeName(static_cast<DType>(signature.dtype))), ", ", signature.count, " elements");
+  const std::string reduction = absl::StrCat(elements, ", ", ToAbsl(ReduceOpName(static_cast<ReduceOp>(signature.op))));
+  switch (kind) {
+    case CallKind::kAllReduce: return absl::StrCat("allreduce(", reduction, ")");
+    case CallKind::kReduceScatter: return absl::StrCat("reduce_scatter(", reduction, ")");
+    case CallKind::kAllGather: return absl::StrCat("allgather(", elements, ")");
+    case CallKind::kBroadcast: return absl::StrCat("broadcast(", elements, ", root ", signature.root, ")");
+    case CallKind::kReduce: return absl::StrCat("reduce(", reduction, ", root ", signature.root, ")");
+    case CallKind::kAllToAll:
+      return absl::StrCat("alltoall(", ToAbsl(DTypeName(static_cast<DType>(signature.dtype))), ")");
+    case CallKind::kBarrier: return "barrier()";
+    case CallKind::kMessage: return absl::StrCat("send/receive(", elements, ")");
+    case CallKind::kRefused: return "refused call";
+  }
+  return absl::StrCat("unknown operation ", signature.kind);
 }
 
 }  // namespace gyre::internal

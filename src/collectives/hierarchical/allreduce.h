@@ -1,0 +1,25 @@
+// Allreduce over hosts: reduce-scatter in the host's memory, an allreduce of each rail's slice between hosts, allgather
+// in the host's memory; large ones in chunks, so that the three overlap. Bytes on a host's wire: 2 (h-1)/h S, which is
+// the least there can be (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms", JPDC 2009).
+#pragma once
+
+#include "collectives/hierarchical/layout.h"
+#include "collectives/hierarchical/operation.h"
+
+namespace gyre::internal {
+
+class HierarchicalAllReduce final : public HierarchicalOperation {
+ public:
+  HierarchicalAllReduce(std::shared_ptr<Team> team, const Call& call);
+
+ private:
+  Stage MakeStage(int index) override;
+  std::unique_ptr<Operation> Scatter(int64_t chunk);
+  std::unique_ptr<Operation> Gather(int64_t chunk);
+  std::unique_ptr<Executor> Between(int64_t chunk);
+  Range ChunkOf(int64_t chunk) const;
+  RailSlices SlicesOf(int64_t count) const;
+  char* Out(int64_t element_index) const;
+};
+
+}  // namespace gyre::internal

@@ -1,0 +1,29 @@
+#include "collectives/hierarchical/allreduce.h"
+#include "collectives/hierarchical/operation.h"
+#include "collectives/hierarchical/pairwise.h"
+#include "collectives/hierarchical/rooted.h"
+#include "collectives/hierarchical/segments.h"
+
+namespace gyre::internal {
+
+std::shared_ptr<HierarchicalOperation> MakeHierarchical(const std::shared_ptr<Team>& team, const Call& call) {
+  switch (call.kind) {
+    case CallKind::kAllReduce: return std::make_shared<HierarchicalAllReduce>(team, call);
+    case CallKind::kReduceScatter: return std::make_shared<HierarchicalReduceScatter>(team, call);
+    case CallKind::kAllGather: return std::make_shared<HierarchicalAllGather>(team, call);
+    case CallKind::kBroadcast: return std::make_shared<HierarchicalBroadcast>(team, call);
+    case CallKind::kReduce: return std::make_shared<HierarchicalReduce>(team, call);
+    case CallKind::kAllToAll: return std::make_shared<HierarchicalAllToAll>(team, call);
+    case CallKind::kMessage: return std::make_shared<HierarchicalMessage>(team, call);
+    case CallKind::kBarrier:
+    case CallKind::kRefused: break;
+  }
+  return std::make_shared<HierarchicalBarrier>(team, call);
+}
+
+std::shared_ptr<HierarchicalOperation> MakeHierarchicalRefusal(const std::shared_ptr<Team>& team, const Call& call,
+                                                               const absl::Status& why) {
+  return std::make_shared<HierarchicalRefusal>(team, call, why);
+}
+
+}  // namespace gyre::internal

@@ -1,0 +1,328 @@
+#include "collectives/hierarchical/operation.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "collectives/shm/allgather.h"
+#include "collectives/shm/broadcast.h"
+#include "collectives/shm/reduce_scatter.h"
+
+namespace gyre::internal {
+
+namespace {
+
+// A stream that ended tells less than what comes on other ways: who died, or why the peer gave up. So long it is waited
+// for.
+constexpr std::chrono::milliseconds kWaitForTheReason{300};
+
+// In the host's memory a deadline is a little later than between hosts: who waits there for a rank that waits for
+// another host should learn of the latter.
+constexpr std::chrono::milliseconds kGraceWithinHost{100};
+
+Call WithOwnCounts(Call call, std::span<const int64_t> counts, std::span<const int64_t> receive_counts) {
+  call.counts = counts;
+  call.receive_counts = receive_counts;
+  return call;
+}
+
+}  // namespace
+
+HierarchicalOperation::HierarchicalOperation(std::shared_ptr<Team> team, const Call& call, int stages)
+    : team_(std::move(team)),
+      counts_(call.counts.begin(), call.counts.end()),
+      receive_counts_(call.receive_counts.begin(), call.receive_counts.end()),
+      call_(WithOwnCounts(call, counts_, receive_counts_)),
+      signature_(SignatureOf(call)),
+      stages_(stages) {}
+
+void HierarchicalOperation::StartClock(TimePoint now) {
+  start_ = now;
+  deadline_ = DeadlineAfter(now, *call_.timeout);
+}
+
+// --- Going on ---
+
+shm::Progress HierarchicalOperation::Poll() {
+  if (state_ == State::kBefore && !Begin()) return shm::Progress::kDone;
+  if (state_ == State::kEnded) return shm::Progress::kDone;
+  for (bool moved = false;;) {
+    moved = PollNetwork() || moved;
+    if (state_ == State::kEnded) return shm::Progress::kDone;
+    moved = PollLocal() || moved;
+    if (state_ == State::kEnded) return shm::Progress::kDone;
+    // One turn and back, so that deadlines and losses are seen amid progress too.
+    if (!StageEnded()) return moved ? shm::Progress::kSome : shm::Progress::kNone;
+    if (!NextStage()) return shm::Progress::kDone;
+    moved = true;
+  }
+}
+
+bool HierarchicalOperation::Begin() {
+  Group& group = team_->local();
+  if (group.node().closed()) return !End(absl::FailedPreconditionError("the runtime was shut down"));
+  if (absl::Status broken = group.status(); !broken.ok() && team_->told()) {
+    return !End(absl::FailedPreconditionError(absl::StrCat("the communicator is unusable: ", broken.message())));
+  }
+  if (FindBroken()) return false;
+  state_ = State::kUnderWay;
+  if (call_.kind != CallKind::kMessage) number_ = team_->NextCall();
+  stage_ = MakeStage(0);
+  return true;
+}
+
+Operation* HierarchicalOperation::current_local() const {
+  return local_next_ < stage_.local.size() ? stage_.local[local_next_].get() : nullptr;
+}
+
+bool HierarchicalOperation::StageEnded() const {
+  return current_local() == nullptr && stage_.network == nullptr;
+}
+
+bool HierarchicalOperation::NextStage() {
+  if (++index_ == stages_) {
+    Finish();
+    return !End(absl::OkStatus());
+  }
+  local_next_ = 0;
+  stage_ = MakeStage(index_);
+  return true;
+}
+
+// Both: whether anything moved. They may end the operation.
+
+bool HierarchicalOperation::PollLocal() {
+  Operation* const operation = current_local();
+  if (operation == nullptr) return false;
+  const shm::Progress progress = operation->Poll();
+  if (progress != shm::Progress::kDone) return progress == shm::Progress::kSome;
+  if (!operation->status().ok()) return FailLike(operation->status());
+  ++local_next_;
+  return true;
+}
+
+bool HierarchicalOperation::PollNetwork() {
+  if (stage_.network == nullptr || absl::IsUnavailable(stage_.network->status())) return false;
+  const shm::Progress progress = stage_.network->Poll();
+  if (progress != shm::Progress::kDone) return progress == shm::Progress::kSome;
+  const absl::Status& status = stage_.network->status();
+  if (status.ok()) {
+    stage_.network.reset();
+    return true;
+  }
+  if (absl::IsUnavailable(status)) return false;  // Check finds out why
+  if (team_->local().node().closed()) return End(absl::FailedPreconditionError("the runtime was shut down"));
+  const std::string text(status.message());
+  return Fail(status,
+              {-1, absl::StrCat(team_->RankName(team_->rank()), " gave the communicator up: ", text), status.code()});
+}
+
+// --- Looking for cause to end ---
+
+bool HierarchicalOperation::Check(TimePoint now) {
+  if (state_ == State::kEnded) return true;
+  if (deadline_ == TimePoint{}) StartClock(now);
+  if (CheckLocal(now)) return true;
+  if (team_->local().node().closed()) return End(absl::FailedPreconditionError("the runtime was shut down"));
+  if (FindBroken()) return true;
+  if (state_ == State::kUnderWay && (FindLost() || FindEndedStream(now))) return true;
+  // Who waits for its host alone leaves it to the operation there to say for whom.
+  const bool within_host = current_local() != nullptr && stage_.network == nullptr;
+  return now >= (within_host ? deadline_ + 2 * kGraceWithinHost : deadline_) && FailLate();
+}
+
+bool HierarchicalOperation::CheckLocal(TimePoint now) {
+  Operation* const operation = current_local();
+  if (operation == nullptr) return false;
+  operation->StartClock(start_ + kGraceWithinHost);
+  return operation->Check(now) && !operation->status().ok() && FailLike(operation->status());
+}
+
+bool HierarchicalOperation::FindBroken() {
+  Group& group = team_->local();
+  auto words = group.OwnLastWords();
+  if (!words) words = group.FindLastWords();
+  if (!words) return false;
+  if (words->rank >= 0) group.node().LearnLoss(words->rank, words->text);
+  return Fail(absl::Status(words->code, absl::StrCat(Context(), " was aborted: ", words->text)), *words);
+}
+
+// A collective cannot end well without one of its ranks; who left in order may have done its part.
+bool HierarchicalOperation::FindLost() {
+  shm::Node& node = team_->local().node();
+  if (node.losses() == 0) return false;
+  for (int rank = 0; rank < team_->size(); ++rank) {
+    if (call_.kind == CallKind::kMessage && rank != call_.peer) continue;
+    const auto loss = node.LossOf(team_->place(rank).rank);
+    if (loss && !loss->in_order) return FailFor(*loss);
+  }
+  return false;
+}
+
+bool HierarchicalOperation::FindEndedStream(TimePoint now) {
+  if (stage_.network == nullptr || !absl::IsUnavailable(stage_.network->status())) return false;
+  const int peer = stage_.network->failed_peer();
+  if (const auto loss = team_->local().node().LossOf(peer)) return FailFor(*loss);
+  if (!stream_ended_) stream_ended_ = now;
+  if (now - *stream_ended_ < kWaitForTheReason) return false;
+  return FailFor({peer, false, std::string(stage_.network->status().message())});
+}
+
+bool HierarchicalOperation::FailLate() {
+  std::string reason = "it waited for earlier calls";
+  if (state_ == State::kUnderWay) {
+    std::vector<std::string> names;
+    if (stage_.network != nullptr) {
+      for (const int rank : stage_.network->Awaited()) names.push_back(NameOf(rank));
+    }
+    reason = names.empty() ? "the host's other ranks did not come"
+                           : absl::StrCat(absl::StrJoin(names, ", "), " did not come, or not far enough");
+  }
+  const std::string text = absl::StrFormat("%s timed out after %.3g s: %s", Context(),
+                                           std::chrono::duration<double>(*call_.timeout).count(), reason);
+  return Fail(absl::DeadlineExceededError(text),
+              {-1, absl::StrCat(team_->RankName(team_->rank()), " gave the communicator up: ", text)});
+}
+
+// --- Ending; all return true ---
+
+// As the operation in the host's memory has ended: it has told the host's other ranks why, now the other hosts learn
+// it.
+bool HierarchicalOperation::FailLike(const absl::Status& local) {
+  Group& group = team_->local();
+  if (group.node().closed()) return End(local);
+  auto words = group.OwnLastWords();
+  if (!words) words = group.FindLastWords();
+  if (!words) words = shm::LastWords::Content{-1, std::string(local.message()), local.code()};
+  // "Aborted with its communicator" is all that a rank of the host may know of a wrong call elsewhere.
+  const bool wrong_call = words->code == absl::StatusCode::kInvalidArgument;
+  return Fail(absl::Status(wrong_call ? words->code : local.code(), local.message()), *words);
+}
+
+// Names what came first, and the loss that is in the way.
+bool HierarchicalOperation::FailFor(const shm::Node::Loss& loss) {
+  const shm::Node::Loss cause = team_->local().node().FirstLoss().value_or(loss);
+  const std::string then = cause.rank == loss.rank ? "" : absl::StrCat("; then ", loss.text);
+  return Fail(absl::AbortedError(absl::StrCat(Context(), " was aborted: ", cause.text, then)),
+              {cause.in_order ? -1 : cause.rank, cause.text});
+}
+
+bool HierarchicalOperation::Fail(absl::Status status, const shm::LastWords::Content& words) {
+  team_->Break(status, words);
+  team_->MarkTold();
+  return End(std::move(status));
+}
+
+bool HierarchicalOperation::End(absl::Status status) {
+  status_ = std::move(status);
+  state_ = State::kEnded;
+  stage_ = {};
+  local_next_ = 0;
+  return true;
+}
+
+std::string HierarchicalOperation::Context() const {
+  return call_.kind == CallKind::kMessage ? Describe(signature_)
+                                          : absl::StrCat(Describe(signature_), ", call ", number_);
+}
+
+std::string HierarchicalOperation::NameOf(int job_rank) const {
+  for (int rank = 0; rank < team_->size(); ++rank) {
+    if (team_->place(rank).rank == job_rank) return team_->RankName(rank);
+  }
+  return absl::StrCat("rank ", job_rank, " of the job");
+}
+
+bool HierarchicalOperation::AddWaits(std::vector<pollfd>& waits) const {
+  if (stage_.network != nullptr) stage_.network->AddWaits(waits);
+  return current_local() == nullptr;
+}
+
+// --- Parts of stages ---
+
+std::unique_ptr<Operation> HierarchicalOperation::LocalReduceScatter(const void* in, const Counts& counts,
+                                                                     void* out) const {
+  const DType dtype = call_.in.dtype;
+  const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  Call local{.kind = CallKind::kReduceScatter,
+             .in = {in, total, dtype},
+             .out = {out, counts[static_cast<size_t>(team_->local_rank())], dtype},
+             .op = PlainReduction().op,
+             .prescale = call_.prescale,
+             .counts = counts,
+             .timeout = call_.timeout};
+  if (team_->local_size() > 1) return std::make_unique<ReduceScatter>(team_->local(), local, signature_);
+  if (in != out || call_.prescale != 1.0) {
+    device::Reduce(device::MakeReduction(dtype, local.op, call_.prescale, 1.0, 1), {&in, 1}, {&out, 1}, total);
+  }
+  return nullptr;
+}
+
+std::unique_ptr<Operation> HierarchicalOperation::LocalAllGather(const void* in, const Counts& counts,
+                                                                 void* out) const {
+  const DType dtype = call_.in.dtype;
+  const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  if (team_->local_size() == 1) {
+    if (in != out && total > 0) std::memmove(out, in, static_cast<size_t>(total * DTypeSize(dtype)));
+    return nullptr;
+  }
+  const Call local{.kind = CallKind::kAllGather,
+                   .in = {in, counts[static_cast<size_t>(team_->local_rank())], dtype},
+                   .out = {out, total, dtype},
+                   .counts = counts,
+                   .timeout = call_.timeout};
+  return std::make_unique<AllGather>(team_->local(), local, signature_);
+}
+
+std::unique_ptr<Operation> HierarchicalOperation::LocalBroadcast(int local_root, void* data, int64_t count) const {
+  if (team_->local_size() == 1) return nullptr;
+  const TensorView view(data, count, call_.in.dtype);
+  return std::make_unique<Broadcast>(team_->local(), team_->local().collective(), signature_, *call_.timeout,
+                                     local_root, view, view);
+}
+
+std::unique_ptr<Operation> HierarchicalOperation::LocalBarrier() const {
+  return LocalBroadcast(0, nullptr, 0);
+}
+
+std::unique_ptr<Executor> HierarchicalOperation::Network(Schedule schedule, const std::vector<int>& ranks,
+                                                         std::vector<MutableBytes> blocks) const {
+  return Network(std::move(schedule), ranks, std::move(blocks), team_->streams(), team_->id(), number_);
+}
+
+std::unique_ptr<Executor> HierarchicalOperation::Network(Schedule schedule, const std::vector<int>& ranks,
+                                                         std::vector<MutableBytes> blocks, Streams& streams,
+                                                         uint64_t channel, uint64_t number) const {
+  ExecutorPlan plan{.schedule = std::move(schedule),
+                    .ranks = {},
+                    .names = {},
+                    .self = static_cast<int>(std::ranges::find(ranks, team_->rank()) - ranks.begin()),
+                    .blocks = std::move(blocks),
+                    .reduction = PlainReduction(),
+                    .channel = channel,
+                    .call = number,
+                    .signature = signature_,
+                    .checksum = team_->checksum()};
+  for (const int rank : ranks) {
+    plan.ranks.push_back(team_->place(rank).rank);
+    plan.names.push_back(team_->RankName(rank));
+  }
+  return std::make_unique<Executor>(streams, std::move(plan));
+}
+
+device::Reduction HierarchicalOperation::PlainReduction() const {
+  return {.dtype = call_.in.dtype, .op = call_.op == ReduceOp::kAverage ? ReduceOp::kSum : call_.op};
+}
+
+void HierarchicalOperation::ApplyResultScale(void* data, int64_t count) const {
+  const device::Reduction scale = device::MakeReduction(call_.in.dtype, call_.op, 1.0, call_.postscale, team_->size());
+  if (scale.scale_result == 1.0 && scale.divisor == 1) return;
+  const void* const source = data;
+  device::Reduce(scale, {&source, 1}, {&data, 1}, count);
+}
+
+}  // namespace gyre::internal

@@ -1,0 +1,110 @@
+// HierarchicalOperation: a call of a communicator that spans hosts, as a sequence of stages. A stage has operations in
+// the host's memory, one after the other, and at the same time at most one schedule between hosts; the next stage
+// begins when both have ended. Deadlines, losses and disagreement are dealt with here, once for all of them.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/call.h"
+#include "collectives/executor.h"
+#include "collectives/hierarchical/team.h"
+#include "collectives/lane.h"
+#include "collectives/shm/operation.h"
+
+namespace gyre::internal {
+
+class HierarchicalOperation : public Pollable {
+ public:
+  shm::Progress Poll() final;
+  bool Check(TimePoint now) final;
+  void StartClock(TimePoint now) final;
+  TimePoint deadline() const final { return deadline_; }
+  bool AddWaits(std::vector<pollfd>& waits) const final;
+
+ protected:
+  struct Stage {
+    std::vector<std::unique_ptr<Operation>> local;
+    std::unique_ptr<Executor> network;
+  };
+
+  HierarchicalOperation(std::shared_ptr<Team> team, const Call& call, int stages);
+
+  // What stage `index` consists of, asked for when the one before it has ended. All ranks of a host must list the same
+  // local operations.
+  virtual Stage MakeStage(int index) = 0;
+
+  // After the last stage, unless it failed.
+  virtual void Finish() {}
+
+  Team& team() const { return *team_; }
+  const Call& call() const { return call_; }
+  const Signature& signature() const { return signature_; }
+  int64_t element() const { return DTypeSize(call_.in.dtype); }
+
+  // Operations of the host. `counts`: elements by local rank.
+  using Counts = std::vector<int64_t>;
+  std::unique_ptr<Operation> LocalReduceScatter(const void* in, const Counts& counts, void* out) const;
+  std::unique_ptr<Operation> LocalAllGather(const void* in, const Counts& counts, void* out) const;
+  std::unique_ptr<Operation> LocalBroadcast(int local_root, void* data, int64_t count) const;
+  std::unique_ptr<Operation> LocalBarrier() const;
+
+  // This rank's part of a schedule between `ranks` (of the communicator, this one among them).
+  std::unique_ptr<Executor> Network(Schedule schedule, const std::vector<int>& ranks,
+                                    std::vector<MutableBytes> blocks) const;
+  std::unique_ptr<Executor> Network(Schedule schedule, const std::vector<int>& ranks, std::vector<MutableBytes> blocks,
+                                    Streams& streams, uint64_t channel, uint64_t number) const;
+
+  // The call's reduction without its scales, and what is left to do to the sum.
+  device::Reduction PlainReduction() const;
+  void ApplyResultScale(void* data, int64_t count) const;
+
+ private:
+  enum class State { kBefore, kUnderWay, kEnded };
+
+  bool Begin();
+  bool PollLocal();
+  bool PollNetwork();
+  bool StageEnded() const;
+  bool NextStage();
+  Operation* current_local() const;
+  bool CheckLocal(TimePoint now);
+  bool FindBroken();
+  bool FindLost();
+  bool FindEndedStream(TimePoint now);
+  bool FailLate();
+  bool FailLike(const absl::Status& local);
+  bool FailFor(const shm::Node::Loss& loss);
+  bool Fail(absl::Status status, const shm::LastWords::Content& words);
+  bool End(absl::Status status);
+  std::string Context() const;
+  std::string NameOf(int job_rank) const;
+
+  const std::shared_ptr<Team> team_;
+  const std::vector<int64_t> counts_, receive_counts_;  // what the call's spans refer to
+  const Call call_;
+  const Signature signature_;
+  const int stages_;
+  State state_ = State::kBefore;
+  uint64_t number_ = 0;  // of the call in the team
+  int index_ = 0;
+  Stage stage_;
+  size_t local_next_ = 0;
+  TimePoint start_{};  // set by StartClock, or at the first Check
+  TimePoint deadline_{};
+  std::optional<TimePoint> stream_ended_;  // when the network's stream was found to have ended
+};
+
+// The operation of a call. REQUIRES: Validate(call, team.rank(), team.size()) is OK, call.timeout is set; a message's
+// peer is on another host.
+std::shared_ptr<HierarchicalOperation> MakeHierarchical(const std::shared_ptr<Team>& team, const Call& call);
+
+// A call that this rank may not make: all ranks get kInvalidArgument, and the communicator is given up.
+std::shared_ptr<HierarchicalOperation> MakeHierarchicalRefusal(const std::shared_ptr<Team>& team, const Call& call,
+                                                               const absl::Status& why);
+
+}  // namespace gyre::internal

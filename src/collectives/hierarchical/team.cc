@@ -1,0 +1,75 @@
+#include "collectives/hierarchical/team.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace gyre::internal {
+
+std::vector<Place> PlacesOf(std::span<const int> ranks, std::span<const int> hosts) {
+  std::map<int, std::pair<int, int>> known;  // by host of the job: its number here, and how many ranks it has
+  std::vector<Place> places;
+  for (const int rank : ranks) {
+    const int next = static_cast<int>(known.size());
+    auto& [number, count] = known.try_emplace(hosts[static_cast<size_t>(rank)], next, 0).first->second;
+    places.push_back({rank, number, count++});
+  }
+  return places;
+}
+
+Team::Team(std::shared_ptr<Group> local, std::vector<Place> places, int self, uint64_t id, TeamLinks links)
+    : local_(std::move(local)), places_(std::move(places)), self_(self), id_(id), links_(std::move(links)) {
+  for (int rank = 0; rank < size(); ++rank) {
+    const auto host = static_cast<size_t>(place(rank).host);
+    if (by_host_.size() <= host) by_host_.resize(host + 1);
+    by_host_[host].push_back(rank);
+  }
+  rails_ = static_cast<int>(std::ranges::min_element(by_host_, {}, &std::vector<int>::size)->size());
+  std::vector<int> peers;
+  for (const Place& other : places_) {
+    if (other.host != host()) peers.push_back(other.rank);
+  }
+  streams_ = links_.open(id_, std::move(peers));
+}
+
+std::vector<int> Team::Rail(int number) const {
+  std::vector<int> ranks;
+  for (const auto& host : by_host_) ranks.push_back(host[static_cast<size_t>(number)]);
+  return ranks;
+}
+
+std::string Team::RankName(int rank) const {
+  const int job_rank = place(rank).rank;
+  if (job_rank == rank) return absl::StrCat("rank ", rank);
+  return absl::StrCat("rank ", rank, " (", job_rank, " in the job)");
+}
+
+Team::MessageLane& Team::LaneOf(int from, int to) {
+  std::lock_guard lock(mutex_);
+  auto& lane = message_lanes_[{from, to}];
+  if (lane == nullptr) {
+    const uint64_t what[] = {id_, static_cast<uint64_t>(from), static_cast<uint64_t>(to)};
+    lane = std::make_unique<MessageLane>();
+    lane->channel = XXH3_64bits(what, sizeof(what));
+    lane->streams = links_.open(lane->channel, {place(from == self_ ? to : from).rank});
+  }
+  return *lane;
+}
+
+Team::MessageLane& Team::outgoing(int to) {
+  return LaneOf(self_, to);
+}
+
+Team::MessageLane& Team::incoming(int from) {
+  return LaneOf(from, self_);
+}
+
+void Team::Break(const absl::Status& status, const shm::LastWords::Content& words) {
+  local_->Break(status, words);  // an operation in the host's memory may have done that
+  if (!announced_.exchange(true)) links_.announce(id_, words);
+}
+
+}  // namespace gyre::internal

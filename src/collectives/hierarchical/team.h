@@ -1,0 +1,115 @@
+// Team: the ranks of a communicator that spans several hosts: who shares memory with whom, and the streams between
+// hosts. Between hosts only rails run: rail k joins rank number k of every host, for as many k as the smallest host has
+// ranks; ranks beyond that take part through their host's memory.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectives/lane.h"
+#include "collectives/shm/group.h"
+#include "transport/streams.h"
+
+namespace gyre::internal {
+
+// Where a rank of a communicator is.
+struct Place {
+  int rank = 0;   // in the job
+  int host = 0;   // among the communicator's hosts, which are numbered in the order of their first ranks
+  int local = 0;  // among the communicator's ranks on its host, in their order
+};
+
+// The places of `ranks` (of the job, in the communicator's order), of which hosts[rank of the job] tells the host.
+std::vector<Place> PlacesOf(std::span<const int> ranks, std::span<const int> hosts);
+
+// What a team needs of the network.
+struct TeamLinks {
+  // Streams of one channel with these ranks of the job.
+  std::function<std::unique_ptr<Streams>(uint64_t channel, std::vector<int> peers)> open;
+
+  // Whether data carry checksums.
+  bool checksum = false;
+
+  // Tells the peers on other hosts that the communicator with this id is broken.
+  std::function<void(uint64_t id, const shm::LastWords::Content& words)> announce;
+};
+
+// Thread-safe but where a method says otherwise. Operations hold it.
+class Team {
+ public:
+  // `local`: the group of those of `places` that are on this host. `self`: this rank in the communicator. `id`: the
+  // communicator's, unique in the job.
+  Team(std::shared_ptr<Group> local, std::vector<Place> places, int self, uint64_t id, TeamLinks links);
+
+  int rank() const { return self_; }
+  int size() const { return static_cast<int>(places_.size()); }
+  uint64_t id() const { return id_; }
+  bool checksum() const { return links_.checksum; }
+  Group& local() const { return *local_; }
+
+  const Place& place(int rank) const { return places_[static_cast<size_t>(rank)]; }
+  int host() const { return place(self_).host; }  // this rank's
+  int local_rank() const { return place(self_).local; }
+  int local_size() const { return local_->size(); }
+  int hosts() const { return static_cast<int>(by_host_.size()); }
+  int rails() const { return rails_; }
+  const std::vector<int>& on_host(int host) const { return by_host_[static_cast<size_t>(host)]; }  // by local number
+  std::vector<int> Rail(int number) const;  // by host: its rank, in the communicator
+
+  // "rank 2", or "rank 2 (5 in the job)".
+  std::string RankName(int rank) const;
+
+  // --- Collectives: for whoever drives lane() ---
+
+  Lane& lane() { return local_->collective().lane; }
+  Streams& streams() { return *streams_; }
+  uint64_t NextCall() { return ++calls_; }
+
+  // --- Messages between hosts: each direction of each pair has a lane and a stream of its own ---
+
+  struct MessageLane {
+    uint64_t channel;
+    std::unique_ptr<Streams> streams;
+    uint64_t calls = 0;
+    Lane lane;
+  };
+  MessageLane& outgoing(int to);
+  MessageLane& incoming(int from);
+
+  // --- Failure ---
+
+  // Whether a call of this rank has ended because the communicator was broken: later ones only say that it is.
+  bool told() const { return told_.load(); }
+  void MarkTold() { told_.store(true); }
+
+  // Makes the communicator unusable here, on this host, and, by way of the others, everywhere. Only the first cause
+  // counts.
+  void Break(const absl::Status& status, const shm::LastWords::Content& words);
+
+ private:
+  MessageLane& LaneOf(int from, int to);
+
+  const std::shared_ptr<Group> local_;
+  const std::vector<Place> places_;
+  const int self_;
+  const uint64_t id_;
+  const TeamLinks links_;
+  std::vector<std::vector<int>> by_host_;
+  int rails_ = 0;
+  std::unique_ptr<Streams> streams_;
+  uint64_t calls_ = 0;
+  std::atomic<bool> announced_{false};
+  std::atomic<bool> told_{false};
+
+  std::mutex mutex_;
+  std::map<std::pair<int, int>, std::unique_ptr<MessageLane>> message_lanes_;  // by sender and receiver; guarded
+};
+
+}  // namespace gyre::internal

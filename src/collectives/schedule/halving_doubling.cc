@@ -1,0 +1,60 @@
+#include "collectives/schedule/halving_doubling.h"
+
+#include <bit>
+
+#include "collectives/schedule/steps.h"
+
+namespace gyre::internal {
+
+namespace {
+
+using MakeStep = Step (*)(int peer, int block);
+
+void AppendAll(MakeStep make, int peer, Schedule& schedule) {
+  for (int block = 0; block < schedule.blocks; ++block) schedule.steps.push_back(make(peer, block));
+}
+
+// Before the exchange at `distance`, this rank and its partner both care for the blocks whose bits above `distance` are
+// their own. Each hands over those whose bit `distance` is the partner's.
+void AppendHalving(int rank, int distance, Schedule& schedule) {
+  const int partner = rank ^ distance;
+  const int first = rank & ~(2 * distance - 1);
+  for (int block = first; block < first + 2 * distance; ++block) {
+    const bool mine = (block & distance) == (rank & distance);
+    schedule.steps.push_back(mine ? ReduceFrom(partner, block) : SendTo(partner, block));
+  }
+}
+
+// The same with the arrows reversed: each gets what it handed over back, reduced.
+void AppendDoubling(int rank, int distance, Schedule& schedule) {
+  const int partner = rank ^ distance;
+  const int first = rank & ~(2 * distance - 1);
+  for (int block = first; block < first + 2 * distance; ++block) {
+    const bool mine = (block & distance) == (rank & distance);
+    schedule.steps.push_back(mine ? SendTo(partner, block) : ReceiveFrom(partner, block));
+  }
+}
+
+}  // namespace
+
+int HalvingDoublingBlocks(int size) {
+  return static_cast<int>(std::bit_floor(static_cast<unsigned>(size)));
+}
+
+Schedule HalvingDoublingAllReduce(int rank, int size) {
+  const int core = HalvingDoublingBlocks(size);
+  Schedule schedule{.blocks = core, .steps = {}};
+  if (rank >= core) {
+    AppendAll(SendTo, rank - core, schedule);
+    AppendAll(ReceiveFrom, rank - core, schedule);
+    return schedule;
+  }
+  const bool stands_for_another = rank + core < size;
+  if (stands_for_another) AppendAll(ReduceFrom, rank + core, schedule);
+  for (int distance = core / 2; distance > 0; distance /= 2) AppendHalving(rank, distance, schedule);
+  for (int distance = 1; distance < core; distance *= 2) AppendDoubling(rank, distance, schedule);
+  if (stands_for_another) AppendAll(SendTo, rank + core, schedule);
+  return schedule;
+}
+
+}  // namespace gyre::internal

@@ -1,0 +1,365 @@
+#include "launch/agent.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "gyre/version.h"
+#include "launch/agent_job.h"
+#include "launch/agent_protocol.h"
+#include "launch/channel.h"
+#include "launch/ending.h"
+#include "launch/exit_code.h"
+#include "launch/liveness.h"
+#include "launch/local_ranks.h"
+#include "launch/output_forwarder.h"
+#include "launch/output_sink.h"
+#include "launch/poller.h"
+#include "launch/rank_environment.h"
+#include "launch/rank_input.h"
+#include "launch/signals.h"
+
+namespace gyre::launch {
+
+namespace {
+
+constexpr size_t kReadBytes = size_t{64} << 10;
+constexpr Duration kPatience = std::chrono::seconds(5);             // with a silent launcher
+constexpr Duration kBetweenLooks = std::chrono::milliseconds(100);  // at the children; a look takes all of /proc
+constexpr Duration kSilence = std::chrono::seconds(1);    // of pipes that somebody out of reach still holds open
+constexpr Duration kLastWords = std::chrono::seconds(2);  // for the launcher to take what it was sent last
+
+TimePoint Now() {
+  return std::chrono::steady_clock::now();
+}
+
+std::string HostName() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+class Agent {
+ public:
+  explicit Agent(int guard_pidfd)
+      : guard_pidfd_(guard_pidfd),
+        launcher_(Liveness(kPatience, Now())),
+        channel_(1, kMaxToAgent),
+        ranks_(poller_),
+        output_(poller_, channel_) {}
+
+  int Run();
+
+ private:
+  absl::Status Prepare();
+
+  void Step();
+  TimePoint Next() const;
+  void OnInput();
+  absl::Status OnFrame(const Frame& frame);
+  void OnRankEnded(uint32_t index);
+  void OnSignals();
+  void OnTime(TimePoint now);
+  void LookAtChildren();
+
+  absl::Status OnJob(std::string_view payload);
+  absl::Status OnStart(std::string_view store);
+  absl::Status StartRanks();
+  absl::Status StartOne(int rank);
+  absl::Status OnSignalMessage(std::string_view payload);
+  void SignalAll(int signal);
+
+  // The job cannot go on here, for a reason that the launcher is to know, or that is its loss. Ends the ranks.
+  void Fail(const Failure& failure);
+  void LoseLauncher(std::string_view why);
+  void EndRanks();
+
+  void Finish();
+  void Leave();  // sends what is still unsent
+
+  const int guard_pidfd_;
+  Poller poller_;
+  Liveness launcher_;
+  Channel channel_;
+  LocalRanks ranks_;
+  OutputForwarder output_;
+  RankInput input_;
+  UniqueFd signals_;
+  UniqueFd null_;
+  UniqueFd input_end_;  // what rank 0 reads
+  std::optional<AgentJob> job_message_;
+  std::optional<AgentDuty> duty_;  // once it is ready
+  TimePoint start_{};
+  TimePoint next_beat_{};
+  std::optional<TimePoint> look_at_children_;
+  std::optional<Ending> ending_;  // once this host is to end by itself
+  bool started_ = false;
+  bool told_ = false;      // the ranks were sent a signal to end
+  bool guarded_ = true;    // by a guard that lives
+  bool listening_ = true;  // to the launcher
+  bool finish_ = false;    // the launcher says that all ranks have ended
+  bool over_ = false;      // nothing more to do here
+};
+
+absl::Status Agent::Prepare() {
+  RETURN_IF_ERROR(poller_.Open());
+  ASSIGN_OR_RETURN(signals_, OpenSignals());
+  RETURN_IF_ERROR(poller_.AddReadable(signals_.get(), {Source::kSignals}));
+  RETURN_IF_ERROR(poller_.AddReadable(guard_pidfd_, {Source::kGuard}));
+  RETURN_IF_ERROR(poller_.AddReadable(0, {Source::kHostOutput}));
+  RETURN_IF_ERROR(ranks_.Prepare());
+  null_.Reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  return null_ ? absl::OkStatus() : ErrnoStatus("/dev/null");
+}
+
+TimePoint Agent::Next() const {
+  TimePoint next = next_beat_;
+  if (look_at_children_) next = std::min(next, *look_at_children_);
+  if (ending_ && ending_->next()) next = std::min(next, *ending_->next());
+  return next;
+}
+
+void Agent::Step() {
+  const std::vector<PollKey> ready = poller_.Wait(PollMilliseconds(Now(), Next()));
+  for (const PollKey& key : ready) {
+    if (key.source == Source::kRank) OnRankEnded(key.index);
+  }
+  for (const PollKey& key : ready) {
+    if (key.source == Source::kStream) output_.OnReadable(key.index);
+    if (key.source == Source::kHostOutput) OnInput();
+    if (key.source == Source::kSignals) OnSignals();
+    if (key.source != Source::kGuard || !guarded_) continue;
+    guarded_ = false;
+    poller_.Remove(guard_pidfd_);
+    Fail({kExitSignalBase + SIGKILL, "agent", "it was killed"});
+  }
+  OnTime(Now());
+}
+
+void Agent::OnTime(TimePoint now) {
+  if (look_at_children_ && now >= *look_at_children_) LookAtChildren();
+  if (ending_) SignalAll(ending_->OnTime(now));
+  if (now >= next_beat_) {
+    next_beat_ = now + kBeat;
+    channel_.Send(AgentMessage::kBeat);
+  }
+  if (const size_t taken = input_.Flush(poller_); taken > 0) {
+    channel_.Send(AgentMessage::kInputTaken, EncodeNumber(static_cast<uint32_t>(taken)));
+  }
+  channel_.Flush(poller_, {Source::kHostInput});
+  if (listening_ && launcher_.Expired(now)) LoseLauncher("it gave no sign of life for 5 s");
+  if (channel_.error() != 0) LoseLauncher("the connection to it is broken");
+  over_ = over_ || (ending_ && (ranks_.ended() || ending_->given_up()));
+}
+
+void Agent::OnInput() {
+  std::array<char, kReadBytes> buffer;
+  const ssize_t count = read(0, buffer.data(), buffer.size());
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (count <= 0) return LoseLauncher("the connection to it has ended");
+  launcher_.OnHeard(Now());
+  const absl::Status status =
+      channel_.Feed({buffer.data(), static_cast<size_t>(count)}, [this](const Frame& frame) { return OnFrame(frame); });
+  if (!status.ok()) LoseLauncher(absl::StrCat("what it says is not understood: ", status.message()));
+}
+
+absl::Status Agent::OnFrame(const Frame& frame) {
+  const auto type = static_cast<AgentMessage>(frame.header.type);
+  switch (type) {
+    case AgentMessage::kBeat: return absl::OkStatus();
+    case AgentMessage::kJob: return OnJob(frame.payload);
+    case AgentMessage::kStart: return OnStart(frame.payload);
+    case AgentMessage::kSignal: return OnSignalMessage(frame.payload);
+    case AgentMessage::kInput: input_.Put(frame.payload); return absl::OkStatus();
+    case AgentMessage::kInputEnd: input_.End(); return absl::OkStatus();
+    case AgentMessage::kFinish: finish_ = true; return absl::OkStatus();
+    case AgentMessage::kCredit: break;
+    default: return absl::DataLossError(absl::StrCat("a message of type ", frame.header.type));
+  }
+  ASSIGN_OR_RETURN(const uint32_t bytes, DecodeNumber(frame.payload));
+  output_.OnCredit(bytes);
+  return absl::OkStatus();
+}
+
+// --- Starting ---
+
+absl::Status Agent::OnJob(std::string_view payload) {
+  if (job_message_) return absl::DataLossError("a second job");
+  ASSIGN_OR_RETURN(job_message_, DecodeJob(payload));
+  std::variant<AgentDuty, Failure> duty = TakeUpJob(*job_message_);
+  if (const Failure* failure = std::get_if<Failure>(&duty)) {
+    Fail(*failure);
+    return absl::OkStatus();
+  }
+  duty_ = std::get<AgentDuty>(std::move(duty));
+  channel_.Send(AgentMessage::kReady, job_message_->serve_store ? duty_->job.identity().store : "");
+  return absl::OkStatus();
+}
+
+absl::Status Agent::OnStart(std::string_view store) {
+  if (!duty_ || started_ || ending_) return absl::DataLossError("a start at the wrong time");
+  started_ = true;
+  start_ = Now();
+  duty_->job.set_store(std::string(store));
+  const absl::Status started = StartRanks();
+  if (!started.ok()) {
+    Fail(
+        {kExitNotStarted, "starting its ranks", absl::StrCat(started.message(), "; try: fewer slots, or again later")});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Agent::StartRanks() {
+  const auto first = static_cast<int>(job_message_->first_rank);
+  if (job_message_->input && first == 0) {
+    ASSIGN_OR_RETURN(input_end_, input_.Open());
+  }
+  for (int rank = first; rank < first + static_cast<int>(job_message_->ranks); ++rank) {
+    RETURN_IF_ERROR(Annotate(StartOne(rank), absl::StrCat("rank ", rank)));
+  }
+  ranks_.AllStarted();
+  input_end_.Reset();
+  return absl::OkStatus();
+}
+
+absl::Status Agent::StartOne(int rank) {
+  RankCommand command;
+  command.rank = rank;
+  command.path = duty_->program;
+  command.arguments = job_message_->command;
+  std::vector<std::string> inherited;
+  for (char** entry = environ; *entry != nullptr; ++entry) inherited.emplace_back(*entry);
+  command.environment = RankEnvironment(inherited, job_message_->environment, duty_->job.identity(), rank);
+  command.stdin_fd = rank == 0 && input_end_ ? input_end_.get() : null_.get();
+  ASSIGN_OR_RETURN(LocalRanks::Started started, ranks_.Start(std::move(command)));
+  channel_.Send(AgentMessage::kStarted, EncodePair(static_cast<uint32_t>(rank), static_cast<uint32_t>(started.pid)));
+  output_.Add(rank, std::move(started.out), std::move(started.err));
+  return absl::OkStatus();
+}
+
+// --- What happens ---
+
+void Agent::OnRankEnded(uint32_t index) {
+  std::optional<RankEnd> end = ranks_.OnReadable(index);
+  if (!end) return;
+  end->asked_to = told_;
+  channel_.Send(AgentMessage::kRankEnded, EncodeRankEnd(*end, start_));
+}
+
+void Agent::OnSignals() {
+  for (const int signal : ReadSignals(signals_.get())) {
+    if (signal == SIGCHLD) {
+      if (!look_at_children_) look_at_children_ = Now() + kBetweenLooks;
+    } else if (signal == SIGUSR1 || signal == SIGUSR2) {
+      SignalAll(signal);
+    } else {
+      Fail({kExitSignalBase + signal, "agent", absl::StrCat("it was ended by ", SignalName(signal))});
+    }
+  }
+}
+
+void Agent::LookAtChildren() {
+  look_at_children_.reset();
+  for (const LocalRanks::Change& change : ranks_.LookAtChildren()) {
+    channel_.Send(AgentMessage::kRankState,
+                  EncodePair(static_cast<uint32_t>(change.rank), static_cast<uint32_t>(change.signal)));
+  }
+}
+
+absl::Status Agent::OnSignalMessage(std::string_view payload) {
+  ASSIGN_OR_RETURN(const uint32_t signal, DecodeNumber(payload));
+  if (signal < 1 || signal >= NSIG) return absl::DataLossError(absl::StrCat("signal ", signal));
+  SignalAll(static_cast<int>(signal));
+  return absl::OkStatus();
+}
+
+void Agent::SignalAll(int signal) {
+  if (signal == 0) return;
+  told_ = told_ || (signal != SIGUSR1 && signal != SIGUSR2);
+  ranks_.Signal(signal);
+}
+
+// --- The end ---
+
+void Agent::Fail(const Failure& failure) {
+  if (!ending_) channel_.Send(AgentMessage::kFailed, EncodeFailure(failure));
+  EndRanks();
+}
+
+void Agent::LoseLauncher(std::string_view why) {
+  if (listening_) poller_.Remove(0);
+  listening_ = false;
+  if (ending_ || over_) return;
+  OutputSink err(2);
+  err.queue() = absl::StrCat("gyrerun: the launcher was lost: ", ToAbsl(why), "\n");
+  if (started_ && !ranks_.ended()) err.Flush();
+  // It may only have been held up, and hear of it later.
+  Fail({kExitSignalBase + SIGKILL, "agent", absl::StrCat("it lost gyrerun: ", ToAbsl(why))});
+}
+
+void Agent::EndRanks() {
+  if (ending_) return;
+  const Duration grace = job_message_ ? Duration(job_message_->grace) : Duration::zero();
+  ending_.emplace(Ending::Limits{.settle = {}, .grace = grace, .timeout = {}}, Now());
+  SignalAll(ending_->OnGuardLost(Now()));
+}
+
+void Agent::Finish() {
+  if (!ranks_.KillWhatIsLeft()) {
+    OutputSink err(2);
+    err.queue() = "gyrerun: some processes hang in the kernel and could not be ended\n";
+    err.Flush();
+  }
+  // The writers are dead, so what is in the pipes is all there is, unless somebody out of our reach holds them.
+  const TimePoint killed = Now();
+  TimePoint moving = killed;
+  while (output_.open() && !ending_ && Now() - moving < kSilence) {
+    if (output_.stalled()) moving = Now();
+    Step();
+  }
+  output_.Close();
+  if (!ending_) channel_.Send(AgentMessage::kDone);
+}
+
+void Agent::Leave() {
+  const TimePoint started = Now();
+  while (channel_.pending() > 0 && channel_.error() == 0 && (listening_ || Now() - started < kLastWords)) Step();
+}
+
+int Agent::Run() {
+  if (const absl::Status prepared = Prepare(); !prepared.ok()) {
+    OutputSink err(2);
+    err.queue() = absl::StrCat("gyrerun: ", prepared.message(), "; --agent is for gyrerun itself\n");
+    err.Flush();
+    return kExitUsage;
+  }
+  channel_.SendRaw(kAgentMagic);
+  channel_.Send(AgentMessage::kHello, EncodeHello({GYRE_VERSION_STRING, HostName()}));
+  next_beat_ = Now() + kBeat;
+  channel_.Flush(poller_, {Source::kHostInput});
+  while (!over_ && !finish_) Step();
+  Finish();
+  Leave();
+  return ending_ ? 1 : 0;
+}
+
+}  // namespace
+
+int RunAgent(int guard_pidfd) {
+  return Agent(guard_pidfd).Run();
+}
+
+}  // namespace gyre::launch

@@ -1,0 +1,65 @@
+#include "launch/agent_job.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "gyre/version.h"
+#include "launch/exit_code.h"
+#include "launch/program.h"
+#include "launch/store_address.h"
+
+namespace gyre::launch {
+
+namespace {
+
+std::string VariableOf(const std::vector<std::string>& environment, std::string_view name) {
+  for (const std::string& entry : environment) {
+    if (entry.starts_with(name) && entry.size() > name.size() && entry[name.size()] == '=') {
+      return entry.substr(name.size() + 1);
+    }
+  }
+  return "";
+}
+
+// Where the ranks will look for programs.
+std::string PathOf(const AgentJob& message) {
+  std::string path = VariableOf(message.environment, "PATH");
+  if (!path.empty()) return path;
+  const char* own = std::getenv("PATH");
+  return own != nullptr ? own : "/usr/local/bin:/usr/bin:/bin";
+}
+
+absl::StatusOr<Job> MakeJob(const AgentJob& message) {
+  const JobKeys keys{message.job_id, message.secret};
+  const auto size = static_cast<int>(message.size);
+  if (!message.serve_store) return Job::Join(keys, size);
+  ASSIGN_OR_RETURN(const std::string address, FindStoreAddress(message.host, message.interface, message.loopback));
+  return Job::Serve(keys, size, address);
+}
+
+}  // namespace
+
+std::variant<AgentDuty, Failure> TakeUpJob(const AgentJob& message) {
+  if (message.version != GYRE_VERSION_STRING) {
+    return Failure{kExitNotStarted, "version",
+                   absl::StrCat("the launcher is version ", message.version, " and the agent " GYRE_VERSION_STRING)};
+  }
+  if (message.directory.empty() || chdir(message.directory.c_str()) != 0) {
+    return Failure{kExitNotStarted, "working directory",
+                   absl::StrCat(ErrnoStatus(message.directory).message(),
+                                "; try: to start gyrerun in a folder that all hosts have")};
+  }
+  absl::StatusOr<std::string> program = FindProgram(message.command[0], PathOf(message));
+  if (!program.ok()) return Failure{ExitCodeOf(program.status()), "program", std::string(program.status().message())};
+  absl::StatusOr<Job> job = MakeJob(message);
+  if (!job.ok()) return Failure{kExitNotStarted, "store", std::string(job.status().message())};
+  return AgentDuty{*std::move(job), *std::move(program)};
+}
+
+}  // namespace gyre::launch

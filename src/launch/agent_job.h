@@ -1,0 +1,21 @@
+// What an agent does with a job before any rank starts.
+#pragma once
+
+#include <string>
+#include <variant>
+
+#include "launch/agent_protocol.h"
+#include "launch/job.h"
+
+namespace gyre::launch {
+
+struct AgentDuty {
+  Job job;              // with the store, if it is this agent's to serve
+  std::string program;  // the file to execute
+};
+
+// Goes to the job's working directory, finds the program, and serves the store if asked to. Changes the process's
+// working directory; may block for as long as the system takes to look up the host's name.
+std::variant<AgentDuty, Failure> TakeUpJob(const AgentJob& message);
+
+}  // namespace gyre::launch

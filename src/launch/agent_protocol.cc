@@ -1,0 +1,224 @@
+#include "launch/agent_protocol.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "net/bytes.h"
+
+namespace gyre::launch {
+
+namespace {
+
+constexpr int64_t kLongestJob = int64_t{1} << 52;  // microseconds; 142 years
+
+absl::Status Malformed(std::string_view what) {
+  return absl::DataLossError(absl::StrCat("malformed message: ", ToAbsl(what)));
+}
+
+void Texts(WireWriter& writer, const std::vector<std::string>& texts) {
+  writer.U32(static_cast<uint32_t>(texts.size()));
+  for (const std::string& text : texts) writer.Text(text);
+}
+
+std::vector<std::string> Texts(WireReader& reader) {
+  std::vector<std::string> texts;
+  const uint32_t count = reader.U32();
+  for (uint32_t i = 0; i < count && reader.ok(); ++i) texts.emplace_back(reader.Text());
+  return texts;
+}
+
+// What execve(2) and setenv(3) would cut.
+bool HasNul(const std::vector<std::string>& texts) {
+  for (const std::string& text : texts) {
+    if (text.find('\0') != std::string::npos) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string EncodeHello(const Hello& hello) {
+  std::string payload;
+  WireWriter writer(payload);
+  writer.Text(hello.version);
+  writer.Text(hello.host);
+  return payload;
+}
+
+absl::StatusOr<Hello> DecodeHello(std::string_view payload) {
+  WireReader reader(payload);
+  Hello hello;
+  hello.version = reader.Text();
+  hello.host = reader.Text();
+  // More may follow in another version, which is to be told by its number.
+  if (!reader.ok()) return Malformed("hello");
+  return hello;
+}
+
+std::string EncodeJob(const AgentJob& job) {
+  std::string payload;
+  WireWriter writer(payload);
+  writer.Text(job.version);
+  writer.Text(job.job_id);
+  writer.Text(job.secret);
+  writer.U32(job.size);
+  writer.U32(job.first_rank);
+  writer.U32(job.ranks);
+  Texts(writer, job.command);
+  writer.Text(job.directory);
+  Texts(writer, job.environment);
+  writer.U8(job.input);
+  writer.U8(job.serve_store);
+  writer.U8(job.loopback);
+  writer.Text(job.host);
+  writer.Text(job.interface);
+  writer.U64(static_cast<uint64_t>(job.grace.count()));
+  return payload;
+}
+
+absl::StatusOr<AgentJob> DecodeJob(std::string_view payload) {
+  WireReader reader(payload);
+  AgentJob job;
+  job.version = reader.Text();
+  job.job_id = reader.Text();
+  job.secret = reader.Text();
+  job.size = reader.U32();
+  job.first_rank = reader.U32();
+  job.ranks = reader.U32();
+  job.command = Texts(reader);
+  job.directory = reader.Text();
+  job.environment = Texts(reader);
+  job.input = reader.U8() != 0;
+  job.serve_store = reader.U8() != 0;
+  job.loopback = reader.U8() != 0;
+  job.host = reader.Text();
+  job.interface = reader.Text();
+  const uint64_t grace = reader.U64();
+  if (!reader.AtEnd()) return Malformed("job");
+  if (job.size > INT32_MAX || job.first_rank > job.size || job.ranks < 1 || job.ranks > job.size - job.first_rank) {
+    return Malformed(absl::StrCat("job: ranks ", job.first_rank, " and ", job.ranks, " more of ", job.size));
+  }
+  if (job.command.empty() || HasNul(job.command) || HasNul(job.environment) || grace > kLongestJob) {
+    return Malformed("job: command, environment or grace");
+  }
+  job.grace = std::chrono::milliseconds(grace);
+  return job;
+}
+
+std::string EncodeFailure(const Failure& failure) {
+  std::string payload;
+  WireWriter writer(payload);
+  writer.U32(static_cast<uint32_t>(failure.exit_code));
+  writer.Text(failure.stage);
+  writer.Text(failure.message);
+  return payload;
+}
+
+absl::StatusOr<Failure> DecodeFailure(std::string_view payload) {
+  WireReader reader(payload);
+  const uint32_t code = reader.U32();
+  Failure failure;
+  failure.stage = reader.Text();
+  failure.message = reader.Text();
+  if (!reader.AtEnd() || code < 1 || code > 255) return Malformed("failure");
+  failure.exit_code = static_cast<int>(code);
+  return failure;
+}
+
+std::string EncodeRankEnd(const RankEnd& end, TimePoint start) {
+  std::string payload;
+  WireWriter writer(payload);
+  writer.U32(static_cast<uint32_t>(end.rank));
+  writer.U32(static_cast<uint32_t>(end.pid));
+  writer.U64(static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(end.when - start).count()));
+  writer.U8(static_cast<uint8_t>(end.code));
+  writer.U8(static_cast<uint8_t>(end.signal));
+  writer.U8(end.core_dumped);
+  writer.U32(static_cast<uint32_t>(end.exec_error));
+  writer.U8(end.asked_to);
+  return payload;
+}
+
+absl::StatusOr<RankEnd> DecodeRankEnd(std::string_view payload, TimePoint start) {
+  WireReader reader(payload);
+  RankEnd end;
+  const uint32_t rank = reader.U32();
+  end.pid = static_cast<pid_t>(reader.U32());
+  const uint64_t after = reader.U64();
+  end.code = reader.U8();
+  end.signal = reader.U8();
+  end.core_dumped = reader.U8() != 0;
+  const uint32_t exec_error = reader.U32();
+  end.asked_to = reader.U8() != 0;
+  if (!reader.AtEnd() || rank > INT32_MAX || after > kLongestJob || exec_error > INT32_MAX) return Malformed("end");
+  end.rank = static_cast<int>(rank);
+  end.exec_error = static_cast<int>(exec_error);
+  end.when = start + std::chrono::microseconds(after);
+  return end;
+}
+
+std::string EncodeOutput(const OutputPiece& piece) {
+  std::string payload;
+  WireWriter writer(payload);
+  writer.U32(static_cast<uint32_t>(piece.rank));
+  writer.U8(static_cast<uint8_t>(piece.stream));
+  writer.Raw(piece.bytes);
+  return payload;
+}
+
+absl::StatusOr<OutputPiece> DecodeOutput(std::string_view payload) {
+  WireReader reader(payload);
+  const uint32_t rank = reader.U32();
+  OutputPiece piece;
+  piece.stream = reader.U8();
+  if (!reader.ok() || rank > INT32_MAX || piece.stream < 1 || piece.stream > 2) return Malformed("output");
+  piece.rank = static_cast<int>(rank);
+  piece.bytes = payload.substr(5);
+  return piece;
+}
+
+std::string EncodePair(uint32_t a, uint32_t b) {
+  std::string payload;
+  WireWriter writer(payload);
+  writer.U32(a);
+  writer.U32(b);
+  return payload;
+}
+
+absl::StatusOr<std::pair<uint32_t, uint32_t>> DecodePair(std::string_view payload) {
+  WireReader reader(payload);
+  const uint32_t a = reader.U32();
+  const uint32_t b = reader.U32();
+  if (!reader.AtEnd()) return Malformed("two numbers");
+  return std::pair{a, b};
+}
+
+std::string EncodeNumber(uint32_t number) {
+  std::string payload;
+  WireWriter(payload).U32(number);
+  return payload;
+}
+
+absl::StatusOr<uint32_t> DecodeNumber(std::string_view payload) {
+  WireReader reader(payload);
+  const uint32_t number = reader.U32();
+  if (!reader.AtEnd()) return Malformed("a number");
+  return number;
+}
+
+absl::StatusOr<bool> Preamble::Feed(std::string_view& bytes) {
+  const size_t before = skipped_.size();
+  skipped_.append(bytes.substr(0, kLongest + kAgentMagic.size() - std::min(before, kLongest)));
+  // The magic may have begun in what came earlier.
+  const size_t from = before > kAgentMagic.size() ? before - kAgentMagic.size() : 0;
+  const size_t found = skipped_.find(kAgentMagic, from);
+  if (found != std::string::npos) {
+    bytes.remove_prefix(found + kAgentMagic.size() - before);
+    skipped_.resize(found);
+    return true;
+  }
+  bytes = {};
+  if (skipped_.size() <= kLongest) return false;
+  return absl::DataLossError("64 KiB came that were not the agent's");
+}
+
+}  // namespace gyre::launch

@@ -1,0 +1,122 @@
+// What launcher and agent say to each other over the remote shell's standard input and output, as frames
+// (net/framing.h). docs/gyrerun.md has the order of things.
+//
+// The remote shell authenticates the channel and may encrypt it; so the job's secret and the environment go this way.
+// Decoding trusts nothing: kDataLoss for whatever is malformed.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "launch/root_cause.h"
+
+namespace gyre::launch {
+
+// What the agent writes before its first frame. Whatever a login shell prints comes before it.
+inline constexpr std::string_view kAgentMagic = "== gyrerun agent ==\n";
+
+inline constexpr uint32_t kMaxToLauncher = uint32_t{256} << 10;  // payload of a frame
+inline constexpr uint32_t kMaxToAgent = uint32_t{16} << 20;
+inline constexpr size_t kOutputChunk = size_t{32} << 10;
+inline constexpr size_t kOutputWindow = size_t{1} << 20;  // output of a host that the launcher has not yet acknowledged
+inline constexpr size_t kInputWindow = size_t{64} << 10;  // standard input that the agent has not yet acknowledged
+
+enum class AgentMessage : uint16_t {
+  // From the agent
+  kHello = 1,       // Hello
+  kReady = 2,       // text: the store's endpoint, or empty
+  kFailed = 3,      // Failure: it cannot do its part; it ends its ranks
+  kStarted = 4,     // u32 rank, u32 process id
+  kOutput = 5,      // u32 rank, u8 stream (1 output, 2 error), the bytes
+  kOutputEnd = 6,   // u32 rank, u8 stream
+  kRankEnded = 7,   // RankEnd
+  kRankState = 8,   // u32 rank, u32 signal that stopped it, or 0: it goes on
+  kInputTaken = 9,  // u32 bytes
+  kDone = 10,       // nothing of the job is left on the host, and all output was sent
+
+  // From the launcher
+  kJob = 32,       // AgentJob
+  kStart = 33,     // text: the store's endpoint
+  kSignal = 34,    // u32 signal, to all ranks
+  kCredit = 35,    // u32 bytes of output that were passed on
+  kInput = 36,     // bytes for rank 0's standard input
+  kInputEnd = 37,  // it has ended
+  kFinish = 38,    // all ranks of the job have ended: end what they left behind, say kDone, exit
+
+  kBeat = 48,  // both ways, every 250 ms: alive
+};
+
+struct Hello {
+  std::string version;  // gyrerun's
+  std::string host;     // what the machine calls itself
+};
+std::string EncodeHello(const Hello& hello);
+absl::StatusOr<Hello> DecodeHello(std::string_view payload);
+
+struct AgentJob {
+  std::string version;
+  std::string job_id;
+  std::string secret;
+  uint32_t size = 0;                     // ranks of the job
+  uint32_t first_rank = 0;               // of those here
+  uint32_t ranks = 0;                    // how many are here
+  std::vector<std::string> command;      // PROGRAM and its arguments
+  std::string directory;                 // where they run
+  std::vector<std::string> environment;  // "VAR=VALUE", to set on top of the agent's
+  bool input = false;                    // rank 0's standard input will come
+  bool serve_store = false;
+  bool loopback = false;  // the store may be at a loopback address: no other host needs it
+  std::string host;       // this host, as the others call it
+  std::string interface;  // --interface, or empty
+  std::chrono::milliseconds grace{};
+};
+std::string EncodeJob(const AgentJob& job);
+absl::StatusOr<AgentJob> DecodeJob(std::string_view payload);
+
+struct Failure {
+  int exit_code = 0;
+  std::string stage;    // "working directory", "store"
+  std::string message;  // ends with what to try
+};
+std::string EncodeFailure(const Failure& failure);
+absl::StatusOr<Failure> DecodeFailure(std::string_view payload);
+
+// The time of its end travels as microseconds since `start`, which each side has of its own.
+std::string EncodeRankEnd(const RankEnd& end, TimePoint start);
+absl::StatusOr<RankEnd> DecodeRankEnd(std::string_view payload, TimePoint start);
+
+struct OutputPiece {
+  int rank = 0;
+  int stream = 1;  // 1 or 2
+  std::string_view bytes;
+};
+std::string EncodeOutput(const OutputPiece& piece);
+absl::StatusOr<OutputPiece> DecodeOutput(std::string_view payload);
+
+// kStarted and kRankState; kSignal, kCredit and kInputTaken.
+std::string EncodePair(uint32_t a, uint32_t b);
+absl::StatusOr<std::pair<uint32_t, uint32_t>> DecodePair(std::string_view payload);
+std::string EncodeNumber(uint32_t number);
+absl::StatusOr<uint32_t> DecodeNumber(std::string_view payload);
+
+// Finds the magic in what comes from a remote shell. Not thread-safe.
+class Preamble {
+ public:
+  static constexpr size_t kLongest = size_t{64} << 10;
+
+  // Consumes from the front of `bytes` up to and with the magic; true once it was seen. kDataLoss: 64 KiB without it.
+  absl::StatusOr<bool> Feed(std::string_view& bytes);
+
+  const std::string& skipped() const { return skipped_; }  // what came before it
+
+ private:
+  std::string skipped_;
+};
+
+}  // namespace gyre::launch

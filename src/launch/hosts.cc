@@ -1,0 +1,177 @@
+#include "launch/hosts.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "net/endpoint.h"
+
+namespace gyre::launch {
+
+namespace {
+
+constexpr char kListExample[] = "-H a:2,b:2";
+constexpr char kFileExample[] = "a line such as \"a slots=2\"";
+constexpr size_t kLongestName = 512;
+constexpr size_t kLargestFile = size_t{1} << 20;
+
+// What is wrong; whoever reports it adds where, and what to try.
+absl::Status Wrong(std::string_view what) {
+  return absl::InvalidArgumentError(ToAbsl(what));
+}
+
+absl::StatusOr<int> ParseSlots(std::string_view text) {
+  int slots = 0;
+  const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+  if (digits && absl::SimpleAtoi(ToAbsl(text), &slots) && slots >= 1 && slots <= kMaxSlots) return slots;
+  return Wrong(absl::StrCat("\"", ToAbsl(text), "\" is no number of slots (1 to ", kMaxSlots, ")"));
+}
+
+// What reaches the remote shell's command line: nothing that it or a shell behind it could take for something else.
+absl::Status CheckName(std::string_view name) {
+  constexpr char kPlain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:%@-";
+  if (name.empty()) return Wrong("the name of the host is missing");
+  if (name.size() <= kLongestName && name[0] != '-' && name.find_first_not_of(kPlain) == std::string_view::npos &&
+      !WithoutUser(name).empty()) {
+    return absl::OkStatus();
+  }
+  return Wrong(absl::StrCat("\"", ToAbsl(name.substr(0, kLongestName)), "\" is no name of a host"));
+}
+
+// "host", "host:N", "[v6]:N", "v6".
+absl::StatusOr<HostSlots> ParseHost(std::string_view text) {
+  std::string_view name = text;
+  std::string_view slots;
+  bool given = false;
+  const size_t bracket = text.starts_with('[') ? text.find(']') : std::string_view::npos;
+  if (bracket != std::string_view::npos) {
+    name = text.substr(1, bracket - 1);
+    given = bracket + 1 < text.size();
+    if (given && text[bracket + 1] != ':') return Wrong(absl::StrCat("\"", ToAbsl(text), "\" is no host"));
+    if (given) slots = text.substr(bracket + 2);
+  } else if (std::count(text.begin(), text.end(), ':') == 1) {  // more of them make an IPv6 address
+    name = text.substr(0, text.find(':'));
+    slots = text.substr(text.find(':') + 1);
+    given = true;
+  }
+  HostSlots host{std::string(name), 1};
+  RETURN_IF_ERROR(CheckName(name));
+  if (given) {
+    ASSIGN_OR_RETURN(host.slots, ParseSlots(slots));
+  }
+  return host;
+}
+
+absl::Status AddTo(std::vector<HostSlots>& hosts, HostSlots host) {
+  const auto known = std::ranges::find(hosts, host.name, &HostSlots::name);
+  if (known == hosts.end()) {
+    if (hosts.size() >= kMaxHosts) return Wrong(absl::StrCat("more than ", kMaxHosts, " hosts"));
+    hosts.push_back(std::move(host));
+    return absl::OkStatus();
+  }
+  known->slots += host.slots;
+  if (known->slots <= kMaxSlots) return absl::OkStatus();
+  return Wrong(absl::StrCat(known->name, " has more than ", kMaxSlots, " slots"));
+}
+
+// A line without its comment. Empty: `host` stays as it is.
+absl::StatusOr<std::vector<HostSlots>> ParseLine(const std::string& line) {
+  std::istringstream words(line.substr(0, line.find('#')));
+  std::string word;
+  std::vector<HostSlots> found;
+  if (!(words >> word)) return found;
+  ASSIGN_OR_RETURN(HostSlots host, ParseHost(word));
+  const bool colon = word != host.name && !word.ends_with(']');
+  for (bool slots_seen = colon; words >> word; slots_seen = true) {
+    if (!word.starts_with("slots=")) return Wrong(absl::StrCat("\"", word, "\" is not slots=N"));
+    if (slots_seen) return Wrong("the slots are given twice");
+    ASSIGN_OR_RETURN(host.slots, ParseSlots(std::string_view(word).substr(6)));
+  }
+  found.push_back(std::move(host));
+  return found;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<HostSlots>> ParseHostList(std::string_view text) {
+  std::vector<HostSlots> hosts;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    absl::StatusOr<HostSlots> host = ParseHost(text.substr(begin, end - begin));
+    const absl::Status status = host.ok() ? AddTo(hosts, *std::move(host)) : host.status();
+    if (!status.ok()) return Wrong(absl::StrCat("-H: ", status.message(), "; try: ", kListExample));
+    begin = end + 1;
+  }
+  return hosts;
+}
+
+absl::StatusOr<std::vector<HostSlots>> ParseHostfile(std::string_view text, std::string_view file) {
+  std::vector<HostSlots> hosts;
+  std::istringstream stream{std::string(text)};
+  int number = 0;
+  for (std::string line; std::getline(stream, line);) {
+    ++number;
+    absl::StatusOr<std::vector<HostSlots>> found = ParseLine(line);
+    absl::Status status = found.status();
+    if (found.ok() && !found->empty()) status = AddTo(hosts, std::move(found->front()));
+    if (!status.ok()) {
+      return Wrong(absl::StrCat(ToAbsl(file), ":", number, ": ", status.message(), "; try: ", kFileExample));
+    }
+  }
+  if (hosts.empty()) return Wrong(absl::StrCat(ToAbsl(file), ": names no host; try: ", kFileExample));
+  return hosts;
+}
+
+absl::StatusOr<std::vector<HostSlots>> ReadHostfile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kLargestFile + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad() || !file.is_open() || (file.fail() && !file.eof())) {
+    return Wrong(absl::StrCat(path, ": cannot be read (", std::strerror(errno), "); try: ls -l ", path));
+  }
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (text.size() > kLargestFile) return Wrong(absl::StrCat(path, ": is no hostfile (over 1 MiB); try: another file"));
+  return ParseHostfile(text, path);
+}
+
+absl::StatusOr<std::vector<HostRanks>> PlaceRanks(const std::vector<HostSlots>& hosts, int ranks) {
+  int slots = 0;
+  for (const HostSlots& host : hosts) slots += host.slots;
+  if (ranks > slots) {
+    return Wrong(absl::StrCat("-np ", ranks, " is more than the ", slots, slots == 1 ? " slot" : " slots",
+                              " of the hosts; try: -np ", slots, ", or more slots"));
+  }
+  if (ranks == 0 && slots > kMaxJobRanks) {
+    return Wrong(absl::StrCat("the hosts have ", slots, " slots, more than ", kMaxJobRanks, "; try: -np with less"));
+  }
+  std::vector<HostRanks> placed;
+  int first = 0;
+  const int all = ranks == 0 ? slots : ranks;
+  for (const HostSlots& host : hosts) {
+    const int count = std::min(host.slots, all - first);
+    if (count > 0) placed.push_back({host.name, first, count});
+    first += count;
+  }
+  return placed;
+}
+
+std::string RanksText(const HostRanks& ranks) {
+  if (ranks.count == 1) return absl::StrCat("rank ", ranks.first);
+  return absl::StrCat("ranks ", ranks.first, "-", ranks.first + ranks.count - 1);
+}
+
+std::string_view WithoutUser(std::string_view host) {
+  return host.substr(host.rfind('@') + 1);  // npos + 1: all of it
+}
+
+bool IsLoopbackName(std::string_view host) {
+  return IsLoopback(Endpoint{std::string(WithoutUser(host)), 0});
+}
+
+}  // namespace gyre::launch

@@ -1,0 +1,53 @@
+// Hosts: where the ranks of a job are to run. What -H and --hostfile say, and which ranks each host gets. Pure, but for
+// ReadHostfile.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace gyre::launch {
+
+inline constexpr int kMaxSlots = 4096;  // on one host
+inline constexpr int kMaxHosts = 10'000;
+inline constexpr int kMaxJobRanks = 1'000'000;
+
+struct HostSlots {
+  std::string name;  // as the remote shell takes it: a name, an address (without brackets), or user@name
+  int slots = 1;
+  friend bool operator==(const HostSlots&, const HostSlots&) = default;
+};
+
+// "a:2,b,[fd00::1]:4": host names with slots (1 where none are given). A host that is named again adds to its slots.
+// kInvalidArgument: one line that says what is wrong and what to try.
+absl::StatusOr<std::vector<HostSlots>> ParseHostList(std::string_view text);
+
+// A host a line, "host slots=N", "host:N" or "host"; from '#' on a comment. Errors as above, beginning with
+// "FILE:LINE: ", where `file` is what to call it.
+absl::StatusOr<std::vector<HostSlots>> ParseHostfile(std::string_view text, std::string_view file);
+absl::StatusOr<std::vector<HostSlots>> ReadHostfile(const std::string& path);
+
+// A host's share of the ranks: `count` of them from `first` on.
+struct HostRanks {
+  std::string host;
+  int first = 0;
+  int count = 0;
+  friend bool operator==(const HostRanks&, const HostRanks&) = default;
+};
+
+// Fills hosts in their order; hosts for which nothing is left are left out. ranks 0: as many as there are slots.
+// kInvalidArgument where they do not fit.
+absl::StatusOr<std::vector<HostRanks>> PlaceRanks(const std::vector<HostSlots>& hosts, int ranks);
+
+// "rank 3", "ranks 0-1".
+std::string RanksText(const HostRanks& ranks);
+
+// "host" of "user@host".
+std::string_view WithoutUser(std::string_view host);
+
+// Whether the name stands for this very machine whoever reads it: "localhost" or an address of the loopback.
+bool IsLoopbackName(std::string_view host);
+
+}  // namespace gyre::launch

@@ -1,0 +1,54 @@
+// LocalCrew: all ranks of a job on this host.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "launch/crew.h"
+#include "launch/job.h"
+#include "launch/local_ranks.h"
+#include "launch/options.h"
+#include "launch/output_mux.h"
+#include "launch/poller.h"
+
+namespace gyre::launch {
+
+class LocalCrew final : public Crew {
+ public:
+  // All must outlive it. `path`: of the program.
+  LocalCrew(const Options& options, const std::string& path, Poller& poller, OutputMux& output, CrewEvents& events)
+      : options_(options), path_(path), output_(output), events_(events), ranks_(poller) {}
+
+  int size() const override { return options_.ranks; }
+  void Start() override;
+  const std::optional<StartFailure>& failure() const override { return failure_; }
+  void OnEvent(PollKey key) override;
+  void OnChildChanged() override;
+  std::optional<TimePoint> next() const override { return look_at_children_; }
+  void OnTime(TimePoint now) override;
+  void Signal(int signal) override { ranks_.Signal(signal); }
+  bool ended() const override { return ranks_.ended(); }
+  bool any_goes_on() const override { return ranks_.any_goes_on(); }
+  std::vector<std::string> Stopped() const override { return ranks_.Stopped(); }
+  bool EndWhatIsLeft() override { return ranks_.KillWhatIsLeft(); }
+  bool output_under_way() const override { return false; }
+  void Close() override {}
+
+ private:
+  absl::Status StartAll();
+  absl::Status StartOne(int rank);
+
+  const Options& options_;
+  const std::string& path_;
+  OutputMux& output_;
+  CrewEvents& events_;
+  LocalRanks ranks_;
+  std::optional<Job> job_;
+  UniqueFd null_;
+  std::optional<StartFailure> failure_;
+  std::optional<TimePoint> look_at_children_;  // when, since some child has changed
+};
+
+}  // namespace gyre::launch

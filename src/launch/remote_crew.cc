@@ -1,0 +1,367 @@
+#include "launch/remote_crew.h"
+
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdlib>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "gyre/version.h"
+#include "launch/descendants.h"
+#include "launch/exit_code.h"
+#include "launch/program.h"
+#include "launch/rank_environment.h"
+#include "launch/remote_command.h"
+#include "launch/report.h"
+#include "launch/signals.h"
+#include "net/endpoint.h"
+
+namespace gyre::launch {
+
+namespace {
+
+constexpr size_t kReachedAtOnce = 64;  // remote shells that are on their way
+constexpr uint32_t kCreditStep = kOutputWindow / 8;
+constexpr size_t kDropLines = size_t{1} << 20;  // of remote standard error, while so much waits for our reader
+constexpr Duration kAgentsEnd = std::chrono::seconds(4);
+constexpr Duration kShellsDie = std::chrono::seconds(5);
+
+TimePoint Now() {
+  return std::chrono::steady_clock::now();
+}
+
+std::string HostPrefix(const RemoteHost& host) {
+  return absl::StrCat("host ", host.name(), ": ");
+}
+
+// Says so before what to try.
+std::string NotStarted(std::string line) {
+  line.insert(std::min(line.find("; try: "), line.size()), "; the job was not started");
+  return line;
+}
+
+std::string FailureLine(const RemoteHost& host) {
+  const HostFailure& failure = host.failure();
+  return absl::StrCat(HostPrefix(host), failure.stage, ": ", failure.cause,
+                      failure.next.empty() ? "" : "; try: ", failure.next);
+}
+
+}  // namespace
+
+RemoteCrew::RemoteCrew(const Options& options, const std::vector<HostRanks>& hosts, Poller& poller, OutputMux& output,
+                       CrewEvents& events)
+    : options_(options), poller_(poller), output_(output), events_(events) {
+  for (const HostRanks& ranks : hosts) hosts_.push_back({.ranks = ranks, .remote = nullptr});
+  for (const HostRanks& ranks : hosts) ranks_.resize(ranks_.size() + static_cast<size_t>(ranks.count));
+  alive_ = ranks_.size();
+}
+
+void RemoteCrew::Start() {
+  const absl::Status prepared = Prepare();
+  if (!prepared.ok()) {
+    failure_ = {{NotStarted(std::string(prepared.message()))}, kExitNotStarted};
+    return;
+  }
+  events_.Verbose(absl::StrCat("job ", keys_.job_id, ": ", ranks_.size(), " ranks on ", hosts_.size(), " hosts"));
+  start_deadline_ = DeadlineAfter(Now(), options_.start_timeout);
+  next_beat_ = Now() + kBeat;
+  StartMore(Now());
+}
+
+absl::Status RemoteCrew::Prepare() {
+  if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return ErrnoStatus("prctl(PR_SET_CHILD_SUBREAPER)");
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  rlimit more = files;  // each host takes up to five descriptors
+  more.rlim_cur = more.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &more);
+  ASSIGN_OR_RETURN(keys_, MakeJobKeys());
+  char directory[PATH_MAX];
+  if (getcwd(directory, sizeof directory) == nullptr) return ErrnoStatus("working directory");
+  directory_ = directory;
+  const char* path = std::getenv("PATH");
+  const std::string shell = RemoteCommand(options_, "")[0];
+  const auto program = FindProgram(shell, path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin");
+  if (!program.ok()) return Annotate(program.status(), "remote shell");
+  for (Host& host : hosts_) {
+    host.remote = std::make_unique<RemoteHost>(RemoteHost::Setup{.index = static_cast<uint32_t>(&host - hosts_.data()),
+                                                                 .name = host.ranks.host,
+                                                                 .path = *program,
+                                                                 .command = RemoteCommand(options_, host.ranks.host),
+                                                                 .patience = options_.host_timeout,
+                                                                 .files = files},
+                                               poller_, *this);
+    for (int i = 0; i < host.ranks.count; ++i) {
+      const int rank = host.ranks.first + i;
+      ASSIGN_OR_RETURN(ranks_[rank].stream, output_.AddRemote(rank, hosts_.size() > 1 ? host.ranks.host : ""));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void RemoteCrew::StartMore(TimePoint now) {
+  const auto on_its_way = [](const Host& host) { return host.remote->state() == RemoteHost::State::kReaching; };
+  size_t free = kReachedAtOnce - std::min<size_t>(kReachedAtOnce, std::ranges::count_if(hosts_, on_its_way));
+  for (Host& host : hosts_) {
+    if (free == 0 || failure_) return;
+    if (host.remote->state() != RemoteHost::State::kWaiting || now < host.remote->next_attempt()) continue;
+    events_.Verbose(absl::StrCat(HostPrefix(*host.remote), RanksText(host.ranks), ": ",
+                                 QuotedCommand(RemoteCommand(options_, host.ranks.host))));
+    host.remote->Reach();
+    --free;
+  }
+}
+
+void RemoteCrew::OnEvent(PollKey key) {
+  if (key.source == Source::kInput && input_) input_->OnReadable();
+  if (key.source >= Source::kHostOutput && key.source <= Source::kHostProcess && key.index < hosts_.size()) {
+    hosts_[key.index].remote->OnEvent(key.source);
+  }
+}
+
+std::optional<TimePoint> RemoteCrew::next() const {
+  if (phase_ == Phase::kCancelled || failure_) return std::nullopt;
+  TimePoint next = next_beat_;
+  if (phase_ != Phase::kReaching) return next;
+  next = std::min(next, start_deadline_);
+  for (const Host& host : hosts_) {
+    if (host.remote->state() == RemoteHost::State::kWaiting) next = std::min(next, host.remote->next_attempt());
+  }
+  return std::max(next, Now() + std::chrono::milliseconds(1));  // all may be on their way that may at once
+}
+
+void RemoteCrew::OnTime(TimePoint now) {
+  if (failure_ || phase_ == Phase::kCancelled) return;
+  if (phase_ == Phase::kReaching) {
+    StartMore(now);
+    if (now >= start_deadline_) FailLate();
+  }
+  const bool beat = now >= next_beat_;
+  if (beat) next_beat_ = now + kBeat;
+  for (Host& host : hosts_) {
+    if (!host.open()) continue;
+    if (beat) host.remote->Send(AgentMessage::kBeat);
+    if (host.credit >= kCreditStep && !output_.full()) {
+      host.remote->Send(AgentMessage::kCredit, EncodeNumber(host.credit));
+      host.credit = 0;
+    }
+    host.remote->Flush();
+    if (phase_ != Phase::kReaching) host.remote->CheckLiveness(now);
+  }
+}
+
+// --- Starting ---
+
+AgentJob RemoteCrew::JobFor(const Host& host) const {
+  AgentJob job;
+  job.version = GYRE_VERSION_STRING;
+  job.job_id = keys_.job_id;
+  job.secret = keys_.secret;
+  job.size = static_cast<uint32_t>(ranks_.size());
+  job.first_rank = static_cast<uint32_t>(host.ranks.first);
+  job.ranks = static_cast<uint32_t>(host.ranks.count);
+  job.command = options_.command;
+  std::vector<std::string> own;
+  for (char** entry = environ; *entry != nullptr; ++entry) own.emplace_back(*entry);
+  std::vector<std::string> exports = options_.exports;
+  if (!options_.interface.empty()) exports.push_back(absl::StrCat("GYRE_INTERFACE=", options_.interface));
+  job.environment = RemoteEnvironment(own, exports);
+  job.directory = directory_;
+  job.input = isatty(0) == 0;
+  job.serve_store = &host == hosts_.data();
+  job.loopback = hosts_.size() == 1 ||
+                 std::ranges::all_of(hosts_, [](const Host& each) { return IsLoopbackName(each.ranks.host); });
+  job.host = host.ranks.host;
+  constexpr std::string_view kInterface = "GYRE_INTERFACE=";
+  for (const std::string& entry : job.environment) {
+    if (entry.starts_with(kInterface)) job.interface = entry.substr(kInterface.size());
+  }
+  job.grace = options_.grace;
+  return job;
+}
+
+void RemoteCrew::OnHello(RemoteHost& remote, const Hello& hello) {
+  if (hello.version != GYRE_VERSION_STRING) {
+    return remote.Fail({"agent",
+                        absl::StrCat("gyrerun is version ", hello.version, " there and " GYRE_VERSION_STRING " here"),
+                        "--remote-gyrerun with the path of this version there", kExitNotStarted});
+  }
+  events_.Verbose(absl::StrCat(HostPrefix(remote), "reached; it calls itself ", hello.host));
+  remote.Send(AgentMessage::kJob, EncodeJob(JobFor(hosts_[remote.index()])));
+}
+
+absl::Status RemoteCrew::OnReady(Host& host, std::string_view store) {
+  if (phase_ != Phase::kReaching || host.ready) return absl::DataLossError("ready at the wrong time");
+  if (&host == hosts_.data()) {
+    RETURN_IF_ERROR(ParseEndpoint(store).status());
+    store_ = store;
+  }
+  host.ready = true;
+  if (std::ranges::all_of(hosts_, &Host::ready)) StartRanks();
+  return absl::OkStatus();
+}
+
+void RemoteCrew::StartRanks() {
+  phase_ = Phase::kRunning;
+  start_ = Now();
+  events_.OnStarted();
+  events_.Verbose(absl::StrCat("all hosts are ready; store at ", store_));
+  for (Host& host : hosts_) {
+    host.remote->BeginWatch(start_);
+    host.remote->Send(AgentMessage::kStart, store_);
+  }
+  if (isatty(0) != 0) return;
+  input_.emplace(poller_, 0, [this](std::string_view piece) {
+    if (!hosts_[0].open()) return;
+    hosts_[0].remote->Send(piece.empty() ? AgentMessage::kInputEnd : AgentMessage::kInput, piece);
+  });
+  input_->Start();
+}
+
+void RemoteCrew::FailLate() {
+  const auto late = [](const Host& host) { return !host.ready; };
+  const Host& first = *std::ranges::find_if(hosts_, late);
+  const double seconds = std::chrono::duration<double>(options_.start_timeout).count();
+  FailStart(absl::StrCat(HostPrefix(*first.remote), first.remote->Progress(), "; ", std::ranges::count_if(hosts_, late),
+                         " of ", hosts_.size(), " hosts were not ready within --start-timeout ", seconds, " s; try: ",
+                         QuotedCommand(RemoteCommand(options_, first.ranks.host)), ", or a longer --start-timeout"),
+            kExitNotStarted);
+}
+
+// The first line names host, stage, cause and what to try; then how far every host has come.
+void RemoteCrew::FailStart(std::string first_line, int exit_code) {
+  if (failure_) return;
+  failure_ = {{NotStarted(std::move(first_line))}, exit_code};
+  for (const Host& host : hosts_) {
+    if (hosts_.size() == 1) break;
+    failure_->lines.push_back(absl::StrCat("  ", host.ranks.host, " (", RanksText(host.ranks),
+                                           "): ", host.ready ? "ready" : host.remote->Progress()));
+  }
+  for (const Host& host : hosts_) CloseStreams(host);
+}
+
+// --- Losing hosts ---
+
+void RemoteCrew::OnLine(RemoteHost& remote, std::string_view line) {
+  if (output_.pending() < kDropLines) output_.Say(absl::StrCat(HostPrefix(remote), ToAbsl(line)));
+}
+
+void RemoteCrew::OnNote(RemoteHost& remote, std::string_view note) {
+  events_.Verbose(absl::StrCat(HostPrefix(remote), ToAbsl(note)));
+}
+
+void RemoteCrew::OnGone(RemoteHost& remote) {
+  const Host& host = hosts_[remote.index()];
+  if (phase_ == Phase::kReaching) return FailStart(FailureLine(remote), remote.failure().exit_code);
+  CloseStreams(host);
+  if (phase_ == Phase::kRunning) LoseRanks(host);
+  if (phase_ == Phase::kFinishing && !host.done && !closing_) {
+    output_.Say(absl::StrCat(FailureLine(remote), "; some of its output may be missing"));
+  }
+}
+
+void RemoteCrew::LoseRanks(const Host& host) {
+  std::vector<int> lost;
+  for (int rank = host.ranks.first; rank < host.ranks.first + host.ranks.count; ++rank) {
+    if (ranks_[rank].alive) lost.push_back(rank);
+  }
+  if (&host == hosts_.data() && input_) input_->Stop();
+  output_.Say(absl::StrCat(HostPrefix(*host.remote), "lost: ", host.remote->failure().stage, ": ",
+                           host.remote->failure().cause, "; ", lost.empty() ? "its ranks had ended" : "with rank ",
+                           absl::StrJoin(lost, ", ")));
+  for (const int rank : lost) {
+    ranks_[rank].alive = false;
+    --alive_;
+  }
+  for (const int rank : lost) {
+    RankEnd end{.rank = rank, .pid = ranks_[rank].pid, .when = std::max(host.remote->heard(), start_)};
+    end.asked_to = events_.told();
+    end.host = host.ranks.host;
+    end.lost = true;
+    events_.OnRankEnded(std::move(end));
+  }
+}
+
+void RemoteCrew::CloseStreams(const Host& host) {
+  for (int i = 0; i < host.ranks.count; ++i) {
+    const uint32_t stream = ranks_[host.ranks.first + i].stream;
+    output_.Finish(stream);
+    output_.Finish(stream + 1);
+  }
+}
+
+// --- The ranks as a whole ---
+
+void RemoteCrew::Signal(int signal) {
+  if (phase_ == Phase::kReaching) {
+    if (signal != SIGUSR1 && signal != SIGUSR2) phase_ = Phase::kCancelled;
+    for (const Host& host : hosts_) {
+      if (phase_ == Phase::kCancelled) CloseStreams(host);
+    }
+    return;
+  }
+  for (Host& host : hosts_) {
+    if (host.open()) host.remote->Send(AgentMessage::kSignal, EncodeNumber(static_cast<uint32_t>(signal)));
+  }
+}
+
+bool RemoteCrew::ended() const {
+  return failure_ || phase_ == Phase::kCancelled || (phase_ != Phase::kReaching && alive_ == 0);
+}
+
+bool RemoteCrew::any_goes_on() const {
+  return std::ranges::any_of(ranks_, [](const Rank& rank) { return rank.alive && !rank.stopped; });
+}
+
+std::vector<std::string> RemoteCrew::Stopped() const {
+  std::vector<std::string> stopped;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    if (ranks_[i].alive && ranks_[i].stopped) stopped.push_back(absl::StrCat(i, " (pid ", ranks_[i].pid, ")"));
+  }
+  return stopped;
+}
+
+bool RemoteCrew::EndWhatIsLeft() {
+  if (phase_ != Phase::kRunning) return true;
+  phase_ = Phase::kFinishing;
+  for (Host& host : hosts_) {
+    if (host.open()) host.remote->Send(AgentMessage::kFinish);
+  }
+  return true;
+}
+
+bool RemoteCrew::output_under_way() const {
+  if (phase_ != Phase::kFinishing) return false;
+  return std::ranges::any_of(hosts_, [](const Host& host) { return host.open() && !host.done; });
+}
+
+void RemoteCrew::Close() {
+  closing_ = true;
+  if (phase_ == Phase::kRunning || phase_ == Phase::kReaching) phase_ = Phase::kCancelled;
+  for (Host& host : hosts_) {
+    if (host.remote == nullptr) continue;
+    if (!host.open()) host.remote->Kill();
+    host.remote->CloseInput();
+  }
+  const auto lives = [](const Host& host) { return host.remote != nullptr && host.remote->process_lives(); };
+  const TimePoint deadline = Now() + kAgentsEnd;
+  while (std::ranges::any_of(hosts_, lives) && Now() < deadline) {
+    for (const PollKey& key : poller_.Wait(20)) {
+      if (key.source != Source::kInput) OnEvent(key);
+    }
+    output_.Flush();
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // events of others stay unread
+  }
+  for (Host& host : hosts_) {
+    if (host.remote != nullptr) host.remote->Kill();
+  }
+  KillDescendants(Now() + kShellsDie);
+}
+
+}  // namespace gyre::launch

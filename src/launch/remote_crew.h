@@ -1,0 +1,106 @@
+// RemoteCrew: the ranks of a job on hosts that a remote shell leads to, each host under an agent of its own.
+//
+// All agents first get the job and say that they are ready; then they are told to start, all or none.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/crew.h"
+#include "launch/hosts.h"
+#include "launch/input_forwarder.h"
+#include "launch/job.h"
+#include "launch/options.h"
+#include "launch/output_mux.h"
+#include "launch/poller.h"
+#include "launch/remote_host.h"
+
+namespace gyre::launch {
+
+class RemoteCrew final : public Crew, public RemoteHostEvents {
+ public:
+  // All but `hosts` must outlive it. REQUIRES: `hosts` is not empty.
+  RemoteCrew(const Options& options, const std::vector<HostRanks>& hosts, Poller& poller, OutputMux& output,
+             CrewEvents& events);
+
+  int size() const override { return static_cast<int>(ranks_.size()); }
+  void Start() override;
+  const std::optional<StartFailure>& failure() const override { return failure_; }
+  void OnEvent(PollKey key) override;
+  void OnChildChanged() override {}
+  std::optional<TimePoint> next() const override;
+  void OnTime(TimePoint now) override;
+  void Signal(int signal) override;
+  bool ended() const override;
+  bool any_goes_on() const override;
+  std::vector<std::string> Stopped() const override;
+  bool EndWhatIsLeft() override;
+  bool output_under_way() const override;
+  void Close() override;
+
+ private:
+  enum class Phase { kReaching, kRunning, kFinishing, kCancelled };
+
+  struct Rank {
+    pid_t pid = 0;
+    bool alive = true;
+    bool stopped = false;
+    uint32_t stream = 0;  // of its output in output_
+  };
+  struct Host {
+    HostRanks ranks;
+    std::unique_ptr<RemoteHost> remote;
+    bool ready = false;
+    bool done = false;
+    uint32_t credit = 0;  // owed to it
+    bool open() const { return remote->state() == RemoteHost::State::kReached; }
+  };
+
+  absl::Status Prepare();
+  void StartMore(TimePoint now);
+  void StartRanks();
+  void FailStart(std::string first_line, int exit_code);
+  void FailLate();
+  AgentJob JobFor(const Host& host) const;
+
+  // RemoteHostEvents
+  void OnHello(RemoteHost& remote, const Hello& hello) override;
+  absl::Status OnFrame(RemoteHost& remote, const Frame& frame) override;
+  void OnGone(RemoteHost& remote) override;
+  void OnLine(RemoteHost& remote, std::string_view line) override;
+  void OnNote(RemoteHost& remote, std::string_view note) override;
+
+  absl::Status OnReady(Host& host, std::string_view store);
+  absl::Status OnFailed(Host& host, std::string_view payload);
+  absl::Status OnPid(Host& host, std::string_view payload);
+  absl::Status OnOutput(Host& host, const Frame& frame);
+  absl::Status OnEnd(Host& host, std::string_view payload);
+  absl::Status OnState(Host& host, std::string_view payload);
+  absl::Status OnInputTaken(std::string_view payload);
+  absl::Status OnDone(Host& host);
+  absl::StatusOr<Rank*> RankOf(const Host& host, uint32_t rank);
+  void CloseStreams(const Host& host);
+  void LoseRanks(const Host& host);
+
+  const Options& options_;
+  Poller& poller_;
+  OutputMux& output_;
+  CrewEvents& events_;
+  std::vector<Host> hosts_;
+  std::vector<Rank> ranks_;
+  size_t alive_;
+  Phase phase_ = Phase::kReaching;
+  JobKeys keys_;
+  std::string directory_;  // where the ranks run
+  std::string store_;      // its endpoint, once known
+  std::optional<InputForwarder> input_;
+  TimePoint start_deadline_{};
+  TimePoint start_{};
+  TimePoint next_beat_{};
+  bool closing_ = false;
+  std::optional<StartFailure> failure_;
+};
+
+}  // namespace gyre::launch

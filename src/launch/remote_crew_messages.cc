@@ -1,0 +1,110 @@
+// RemoteCrew: what agents say.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "launch/remote_crew.h"
+#include "launch/report.h"
+#include "launch/signals.h"
+
+namespace gyre::launch {
+
+absl::Status RemoteCrew::OnFrame(RemoteHost& remote, const Frame& frame) {
+  Host& host = hosts_[remote.index()];
+  switch (static_cast<AgentMessage>(frame.header.type)) {
+    case AgentMessage::kBeat: return absl::OkStatus();
+    case AgentMessage::kReady: return OnReady(host, frame.payload);
+    case AgentMessage::kFailed: return OnFailed(host, frame.payload);
+    default: break;
+  }
+  if (phase_ != Phase::kRunning && phase_ != Phase::kFinishing) return absl::DataLossError("not started yet");
+  switch (static_cast<AgentMessage>(frame.header.type)) {
+    case AgentMessage::kStarted: return OnPid(host, frame.payload);
+    case AgentMessage::kOutput:
+    case AgentMessage::kOutputEnd: return OnOutput(host, frame);
+    case AgentMessage::kRankEnded: return OnEnd(host, frame.payload);
+    case AgentMessage::kRankState: return OnState(host, frame.payload);
+    case AgentMessage::kInputTaken: return OnInputTaken(frame.payload);
+    case AgentMessage::kDone: return OnDone(host);
+    default: return absl::DataLossError(absl::StrCat("a message of type ", frame.header.type));
+  }
+}
+
+absl::Status RemoteCrew::OnFailed(Host& host, std::string_view payload) {
+  ASSIGN_OR_RETURN(Failure failure, DecodeFailure(payload));
+  const size_t next = failure.message.find("; try: ");
+  std::string cause = failure.message.substr(0, next);
+  std::string what_next = next == std::string::npos ? "" : failure.message.substr(next + 7);
+  host.remote->Fail({failure.stage, std::move(cause), std::move(what_next), failure.exit_code});
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RemoteCrew::Rank*> RemoteCrew::RankOf(const Host& host, uint32_t rank) {
+  const auto first = static_cast<uint32_t>(host.ranks.first);
+  if (rank < first || rank - first >= static_cast<uint32_t>(host.ranks.count)) {
+    return absl::DataLossError(absl::StrCat("rank ", rank, " is none of this host's"));
+  }
+  return &ranks_[rank];
+}
+
+absl::Status RemoteCrew::OnPid(Host& host, std::string_view payload) {
+  ASSIGN_OR_RETURN(const auto pair, DecodePair(payload));
+  ASSIGN_OR_RETURN(Rank * rank, RankOf(host, pair.first));
+  rank->pid = static_cast<pid_t>(pair.second);
+  events_.Verbose(absl::StrCat("rank ", pair.first, ": pid ", rank->pid, " on ", host.ranks.host, ": ",
+                               QuotedCommand(options_.command)));
+  return absl::OkStatus();
+}
+
+absl::Status RemoteCrew::OnOutput(Host& host, const Frame& frame) {
+  ASSIGN_OR_RETURN(const OutputPiece piece, DecodeOutput(frame.payload));
+  ASSIGN_OR_RETURN(const Rank* rank, RankOf(host, static_cast<uint32_t>(piece.rank)));
+  const uint32_t stream = rank->stream + static_cast<uint32_t>(piece.stream - 1);
+  if (static_cast<AgentMessage>(frame.header.type) == AgentMessage::kOutputEnd) {
+    output_.Finish(stream);
+    return absl::OkStatus();
+  }
+  host.credit += static_cast<uint32_t>(piece.bytes.size());
+  if (host.credit > kOutputWindow) return absl::DataLossError("more output than it may send");
+  output_.Feed(stream, piece.bytes);
+  return absl::OkStatus();
+}
+
+absl::Status RemoteCrew::OnEnd(Host& host, std::string_view payload) {
+  ASSIGN_OR_RETURN(RankEnd end, DecodeRankEnd(payload, start_));
+  ASSIGN_OR_RETURN(Rank * rank, RankOf(host, static_cast<uint32_t>(end.rank)));
+  if (!rank->alive) return absl::DataLossError(absl::StrCat("rank ", end.rank, " has ended twice"));
+  rank->alive = false;
+  --alive_;
+  end.when = std::min(end.when, std::chrono::steady_clock::now());
+  end.host = host.ranks.host;
+  if (end.rank == 0 && input_) input_->Stop();
+  events_.OnRankEnded(std::move(end));
+  return absl::OkStatus();
+}
+
+absl::Status RemoteCrew::OnState(Host& host, std::string_view payload) {
+  ASSIGN_OR_RETURN(const auto pair, DecodePair(payload));
+  ASSIGN_OR_RETURN(Rank * rank, RankOf(host, pair.first));
+  rank->stopped = pair.second != 0;
+  events_.Verbose(absl::StrCat("rank ", pair.first, " on ", host.ranks.host, " (pid ", rank->pid,
+                               rank->stopped ? ") was stopped by " : ") goes on",
+                               rank->stopped ? SignalName(static_cast<int>(pair.second)) : ""));
+  events_.OnRankStoppedOrNot();
+  return absl::OkStatus();
+}
+
+absl::Status RemoteCrew::OnInputTaken(std::string_view payload) {
+  ASSIGN_OR_RETURN(const uint32_t bytes, DecodeNumber(payload));
+  if (input_) input_->OnTaken(bytes);
+  return absl::OkStatus();
+}
+
+absl::Status RemoteCrew::OnDone(Host& host) {
+  if (phase_ != Phase::kFinishing) return absl::DataLossError("done at the wrong time");
+  host.done = true;
+  CloseStreams(host);
+  return absl::OkStatus();
+}
+
+}  // namespace gyre::launch

@@ -1,0 +1,120 @@
+#include "runtime/interconnect.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "net/interfaces.h"
+
+namespace gyre::internal {
+
+namespace {
+
+// Announcements of no communicator: a rank of the job is lost.
+constexpr uint64_t kWholeJob = 0;
+
+absl::StatusOr<std::string> OwnAddress(const Config& config, const Membership& membership) {
+  if (!config.interface) return membership.local_address();
+  auto address = FindAddress(*config.interface);
+  if (!address.ok()) return Annotate(address.status(), absl::StrCat("GYRE_INTERFACE=", *config.interface));
+  return address;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Interconnect>> Interconnect::Listen(const Config& config, const Membership& membership,
+                                                                   Logger logger, TimePoint deadline) {
+  std::shared_ptr<Interconnect> self(new Interconnect(config));
+  ASSIGN_OR_RETURN(const std::string address, OwnAddress(config, membership));
+  const HandshakeIdentity identity{
+      .job_id = membership.job_id(), .epoch = membership.epoch(), .rank = membership.rank(), .role = Role::kRank};
+  const tcp::HubOptions options{.heartbeat_interval = config.heartbeat_interval,
+                                .heartbeat_timeout = config.heartbeat_timeout};
+  // The hub ends before the interconnect does, and with it the calls.
+  Interconnect* const raw = self.get();
+  const tcp::HubEvents events{
+      .on_lost = [raw](int rank, const std::string& text) { raw->OnLost(rank, text); },
+      .on_left =
+          [raw](int rank) {
+            raw->node_->LearnDeparture(rank);
+            raw->Ring();
+          },
+      .on_announcement = [raw](int, const tcp::Announcement& announcement) { raw->OnAnnouncement(announcement); },
+      .on_change = [raw] { raw->Ring(); }};
+  ASSIGN_OR_RETURN(self->hub_, tcp::Hub::Listen(identity, membership.secret(), Endpoint{address, 0}, options, events,
+                                                std::move(logger), deadline));
+  return self;
+}
+
+Interconnect::~Interconnect() {
+  Close();
+}
+
+std::string Interconnect::address() const {
+  return ToString(hub_->endpoint());
+}
+
+absl::Status Interconnect::Connect(std::shared_ptr<shm::Node> node, const std::vector<RankPlace>& places,
+                                   const std::vector<std::string>& addresses, std::span<const int> counterparts,
+                                   TimePoint deadline) {
+  node_ = std::move(node);
+  std::map<int, tcp::PeerAddress> peers;
+  for (size_t rank = 0; rank < places.size(); ++rank) {
+    if (places[rank].host_id == places[static_cast<size_t>(node_->rank())].host_id) continue;
+    ASSIGN_OR_RETURN(Endpoint endpoint, ParseEndpoint(addresses[rank]));
+    peers[static_cast<int>(rank)] = {std::move(endpoint),
+                                     absl::StrCat("rank ", rank, " on host ", places[rank].host_name)};
+  }
+  RETURN_IF_ERROR(hub_->Start(peers));
+  return hub_->Connect(counterparts, deadline);
+}
+
+std::shared_ptr<Team> Interconnect::MakeTeam(const std::shared_ptr<Interconnect>& self, std::shared_ptr<Group> local,
+                                             std::vector<Place> places, int rank, uint64_t id) {
+  const TeamLinks links{
+      .open = [self](uint64_t channel, const std::vector<int>& peers) { return self->hub_->Open(channel, peers); },
+      .checksum = self->config_.checksum_data,
+      .announce =
+          [self](uint64_t communicator, const shm::LastWords::Content& words) {
+            self->hub_->Announce({communicator, words.code, words.rank, words.text});
+          }};
+  auto team = std::make_shared<Team>(std::move(local), std::move(places), rank, id, links);
+  std::lock_guard lock(self->mutex_);
+  std::erase_if(self->teams_, [](const auto& entry) { return entry.second.expired(); });
+  self->teams_[id] = team;
+  return team;
+}
+
+void Interconnect::TellLoss(int rank, const std::string& text) {
+  hub_->Announce({kWholeJob, absl::StatusCode::kAborted, rank, text});
+}
+
+void Interconnect::OnLost(int rank, const std::string& text) {
+  node_->LearnLoss(rank, text);
+  Ring();
+}
+
+void Interconnect::OnAnnouncement(const tcp::Announcement& announcement) {
+  if (announcement.rank >= 0) node_->LearnLoss(announcement.rank, announcement.text);
+  std::shared_ptr<Team> team;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = teams_.find(announcement.communicator);
+    if (found != teams_.end()) team = found->second.lock();
+  }
+  if (team != nullptr) {
+    team->Break(absl::Status(announcement.code, announcement.text),
+                {announcement.rank, announcement.text, announcement.code});
+  }
+  Ring();
+}
+
+void Interconnect::Ring() {
+  node_->block(node_->rank()).doorbell.Ring();
+}
+
+void Interconnect::Close() {
+  hub_->Close();
+}
+
+}  // namespace gyre::internal

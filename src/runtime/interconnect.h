@@ -1,0 +1,68 @@
+// Interconnect: this rank's connections with the ranks of other hosts, and the communicators that use them. Absent
+// where the job runs on one host.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/config.h"
+#include "base/log.h"
+#include "bootstrap/membership.h"
+#include "collectives/hierarchical/team.h"
+#include "runtime/topology.h"
+#include "transport/shm/node.h"
+#include "transport/tcp/factory.h"
+
+namespace gyre::internal {
+
+// Thread-safe after Connect.
+class Interconnect {
+ public:
+  // Listens at the configured interface, or else at the address from which this rank reaches the store.
+  static absl::StatusOr<std::shared_ptr<Interconnect>> Listen(const Config& config, const Membership& membership,
+                                                              Logger logger, TimePoint deadline);
+  ~Interconnect();
+
+  // Where it listens, to be told to the others.
+  std::string address() const;
+
+  // Blocks until this rank is connected with its counterparts on the other hosts. `addresses`: every rank's. From now
+  // on what the network learns of ranks goes to `node`, which must outlive Close. kDeadlineExceeded and kUnavailable
+  // name the ranks that were not reached.
+  absl::Status Connect(std::shared_ptr<shm::Node> node, const std::vector<RankPlace>& places,
+                       const std::vector<std::string>& addresses, std::span<const int> counterparts,
+                       TimePoint deadline);
+
+  // A communicator with these ranks (of the job) on several hosts. `local`: the group of those on this host. `id`:
+  // agreed among its ranks, unique in the job.
+  static std::shared_ptr<Team> MakeTeam(const std::shared_ptr<Interconnect>& self, std::shared_ptr<Group> local,
+                                        std::vector<Place> places, int rank, uint64_t id);
+
+  // A rank of this host is lost: the other hosts learn it.
+  void TellLoss(int rank, const std::string& text);
+
+  // Says goodbye and ends all connections. Idempotent.
+  void Close();
+
+ private:
+  explicit Interconnect(const Config& config) : config_(config) {}
+  void OnAnnouncement(const tcp::Announcement& announcement);
+  void OnLost(int rank, const std::string& text);
+  void Ring();
+
+  const Config config_;
+  std::unique_ptr<tcp::Hub> hub_;
+  std::shared_ptr<shm::Node> node_;  // set before the hub's first event
+
+  std::mutex mutex_;
+  std::map<uint64_t, std::weak_ptr<Team>> teams_;  // guarded by mutex_
+};
+
+}  // namespace gyre::internal

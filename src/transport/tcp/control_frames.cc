@@ -1,0 +1,94 @@
+#include "transport/tcp/control_frames.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "net/bytes.h"
+
+namespace gyre::tcp {
+
+namespace {
+
+constexpr uint8_t kControl = 1;
+constexpr uint8_t kData = 2;
+constexpr uint32_t kLastCode = 16;  // absl::StatusCode::kUnauthenticated
+
+absl::Status Malformed(std::string_view what) {
+  return absl::DataLossError(absl::StrCat("malformed frame: ", ToAbsl(what)));
+}
+
+std::string_view Cut(std::string_view text) {
+  return text.substr(0, kMaxTextBytes);
+}
+
+}  // namespace
+
+std::string EncodePurpose(uint64_t epoch, const Purpose& purpose) {
+  std::string payload;
+  WireWriter writer(payload);
+  writer.U8(purpose.control ? kControl : kData);
+  writer.Raw(std::string_view("\0\0\0\0\0\0\0", 7));
+  writer.U64(purpose.channel);
+  return EncodeFrame({.type = static_cast<uint16_t>(FrameType::kPurpose), .epoch = epoch}, payload);
+}
+
+absl::StatusOr<Purpose> DecodePurpose(std::string_view payload) {
+  WireReader reader(payload);
+  const uint8_t kind = reader.U8();
+  reader.Raw(7);
+  const uint64_t channel = reader.U64();
+  if (!reader.AtEnd() || (kind != kControl && kind != kData)) return Malformed("no purpose");
+  return Purpose{kind == kControl, channel};
+}
+
+std::string Encode(const Announcement& announcement) {
+  std::string payload;
+  WireWriter writer(payload);
+  writer.U64(announcement.communicator);
+  writer.U32(static_cast<uint32_t>(announcement.code));
+  writer.U32(static_cast<uint32_t>(announcement.rank));
+  writer.Text(Cut(announcement.text));
+  return payload;
+}
+
+absl::StatusOr<Announcement> DecodeAnnouncement(std::string_view payload) {
+  WireReader reader(payload);
+  Announcement announcement;
+  announcement.communicator = reader.U64();
+  const uint32_t code = reader.U32();
+  announcement.rank = static_cast<int>(reader.U32());
+  announcement.text = reader.Text();
+  if (!reader.AtEnd() || code == 0 || code > kLastCode || announcement.rank < -1) return Malformed("no announcement");
+  announcement.code = static_cast<absl::StatusCode>(code);
+  return announcement;
+}
+
+std::string Encode(const Loss& loss) {
+  std::string payload;
+  WireWriter writer(payload);
+  writer.U32(static_cast<uint32_t>(loss.rank));
+  writer.U32(static_cast<uint32_t>(loss.reporter));
+  writer.Text(Cut(loss.text));
+  return payload;
+}
+
+absl::StatusOr<Loss> DecodeLoss(std::string_view payload) {
+  WireReader reader(payload);
+  Loss loss;
+  loss.rank = static_cast<int>(reader.U32());
+  loss.reporter = static_cast<int>(reader.U32());
+  loss.text = reader.Text();
+  if (!reader.AtEnd() || loss.rank < 0 || loss.reporter < 0) return Malformed("no loss");
+  return loss;
+}
+
+absl::Status CheckHeader(const FrameHeader& header, uint64_t epoch, uint32_t sequence) {
+  if (header.epoch != epoch) {
+    return absl::DataLossError(absl::StrCat("frame of epoch ", header.epoch, ", this is epoch ", epoch));
+  }
+  if (header.sequence != sequence) {
+    return absl::DataLossError(absl::StrCat("frame ", header.sequence, " where frame ", sequence, " is due"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace gyre::tcp

@@ -1,0 +1,41 @@
+// A job of many hosts with one rank each, on a simulated network, all on one thread.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/hierarchical/operation.h"
+#include "collectives/hierarchical/team.h"
+#include "transport/sim/network.h"
+
+namespace gyre {
+
+class SimWorld {
+ public:
+  explicit SimWorld(const sim::NetworkOptions& options, bool checksum = false);
+
+  int size() const { return static_cast<int>(teams_.size()); }
+  sim::SimNetwork& network() { return *network_; }
+  const std::shared_ptr<internal::Team>& team(int rank) const { return teams_[static_cast<size_t>(rank)]; }
+
+  // Makes the call's operation, after validation.
+  std::shared_ptr<internal::HierarchicalOperation> Make(int rank, internal::Call call) const;
+
+  // Drives one operation a rank (null: that rank does nothing) until all have ended. `limit`: most virtual time; false
+  // if one has not ended by then.
+  bool Run(const std::vector<std::shared_ptr<internal::HierarchicalOperation>>& operations, Duration limit);
+
+ private:
+  std::unique_ptr<sim::SimNetwork> network_;
+  std::vector<std::shared_ptr<internal::Team>> teams_;
+};
+
+// Runs one random collective (every kind, dtype, reduction, size) over a world drawn from `seed`, with faults if so
+// asked, and returns what is wrong with the outcome: a result that is not the definition's, a rank that ended in
+// neither success nor a status in time, a status that says nothing. Empty: all is well. `trace`, if not null, becomes
+// the run's fingerprint.
+std::string RunRandomCall(uint64_t seed, bool faults, int max_ranks, uint64_t* trace);
+
+}  // namespace gyre

@@ -1,0 +1,17 @@
+// What the collectives' results are, by definition.
+#pragma once
+
+#include <cstdint>
+
+#include "gyre/tensor.h"
+
+namespace gyre {
+
+// The reduction of all ranks' element, whose values are support::ExactValue's: these are exact for sums of few ranks,
+// minima and maxima.
+double Reduced(ReduceOp op, DType dtype, uint64_t seed, int size, int64_t index);
+
+// How far a result may be off, relative to the exact one.
+double RelativeTolerance(DType dtype);
+
+}  // namespace gyre

@@ -1,0 +1,76 @@
+// Feeds every decoder that sees a network's bytes with valid and mutated inputs (fuzzers.h): none may crash, take more
+// memory than the input justifies, loop, or decode something else than was encoded.
+//
+//   decoder_campaign --seed S --rounds N [--only NAME]      N: how many inputs
+//
+// Exit code 1 if one did. Each failure is printed with what reproduces it.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
+#include "fuzzers.h"
+
+namespace gyre::fuzz {
+namespace {
+
+constexpr std::array kFuzzers = {
+    Fuzzer{"frames", 150, FuzzFrames},
+    Fuzzer{"handshake", 50, FuzzHandshake},
+    Fuzzer{"endpoint", 100, FuzzEndpoint},
+    Fuzzer{"store-messages", 150, FuzzStoreMessages},
+    Fuzzer{"store-state", 30, FuzzStoreState},
+    Fuzzer{"control-frames", 150, FuzzControlFrames},
+    Fuzzer{"control-link", 20, FuzzControlLink},
+    Fuzzer{"step-header", 100, FuzzStepHeader},
+    Fuzzer{"executor", 30, FuzzExecutor},
+    Fuzzer{"rank-place", 50, FuzzRankPlace},
+    Fuzzer{"agent-messages", 150, FuzzAgentMessages},
+    Fuzzer{"preamble", 20, FuzzPreamble},
+};
+
+// Each round has a seed of its own, so that one can be run alone: --rounds 1 --only NAME --seed (the printed one).
+int64_t Run(const Fuzzer& fuzzer, uint64_t seed, int64_t rounds) {
+  constexpr int kMostPrinted = 10;
+  int64_t wrong = 0;
+  for (int64_t round = 0; round < rounds; ++round) {
+    const uint64_t own = seed + static_cast<uint64_t>(round);
+    Mutator random(own);
+    const std::string problem = fuzzer.round(random);
+    if (problem.empty()) continue;
+    if (++wrong <= kMostPrinted) {
+      std::printf("%s: --only %s --rounds 1 --seed %llu\n", problem.c_str(), fuzzer.name.data(),
+                  static_cast<unsigned long long>(own));
+    }
+  }
+  std::printf("%-15s %9lld inputs, %lld wrong\n", fuzzer.name.data(), static_cast<long long>(rounds),
+              static_cast<long long>(wrong));
+  std::fflush(stdout);
+  return wrong;
+}
+
+}  // namespace
+}  // namespace gyre::fuzz
+
+int main(int argc, char** argv) {
+  CLI::App app("Valid and mutated inputs for every decoder of what comes from a network");
+  uint64_t seed = 1;
+  int64_t rounds = 100'000;
+  std::string only;
+  app.add_option("--seed", seed, "the first round's; each round has its own");
+  app.add_option("--rounds", rounds, "how many inputs, all decoders together")->check(CLI::PositiveNumber);
+  app.add_option("--only", only, "one decoder alone");
+  CLI11_PARSE(app, argc, argv);
+  int64_t wrong = 0, done = 0;
+  for (const gyre::fuzz::Fuzzer& fuzzer : gyre::fuzz::kFuzzers) {
+    if (!only.empty() && only != fuzzer.name) continue;
+    const int64_t share = only.empty() ? std::max<int64_t>(rounds * fuzzer.share / 1000, 1) : rounds;
+    wrong += gyre::fuzz::Run(fuzzer, seed, share);
+    done += share;
+  }
+  std::printf("decoder_campaign: seed %llu: %lld inputs, %lld wrong\n", static_cast<unsigned long long>(seed),
+              static_cast<long long>(done), static_cast<long long>(wrong));
+  return wrong == 0 && done > 0 ? 0 : 1;
+}

@@ -1,0 +1,83 @@
+// An agent that goes wrong, for remote_hosts_test: says hello and whatever its first argument tells, in frames that
+// are well-formed or not.
+//   version       another version's hello
+//   silent        hello, then nothing for ever
+//   early         the end of a rank before any start
+//   foreign       once started, output of a rank of another host
+//   flood         once started, more output than it may send
+//   random SEED   once started, random messages of all types
+//   bytes SEED    once started, random bytes
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <string>
+
+#include "gyre/version.h"
+#include "launch/agent_protocol.h"
+#include "net/framing.h"
+
+namespace {
+
+using namespace gyre::launch;  // NOLINT(google-build-using-namespace): a program of one file
+
+void Put(const std::string& bytes) {
+  for (size_t at = 0; at < bytes.size();) {
+    const ssize_t count = write(1, bytes.data() + at, bytes.size() - at);
+    if (count <= 0) _exit(1);
+    at += static_cast<size_t>(count);
+  }
+}
+
+void Send(AgentMessage type, const std::string& payload) {
+  Put(gyre::EncodeFrame({.type = static_cast<uint16_t>(type)}, payload));
+}
+
+// Until the launcher lets it start.
+void AwaitStart() {
+  gyre::FrameDecoder decoder(kMaxToAgent);
+  char buffer[4096];
+  for (ssize_t count; (count = read(0, buffer, sizeof buffer)) > 0;) {
+    for (gyre::Bytes left = std::as_bytes(std::span(buffer, static_cast<size_t>(count))); !left.empty();) {
+      const auto frame = decoder.Next(left);
+      if (!frame.ok()) _exit(1);
+      if (!frame->has_value()) continue;
+      const auto type = static_cast<AgentMessage>((*frame)->header.type);
+      if (type == AgentMessage::kJob) Send(AgentMessage::kReady, "127.0.0.1:1");
+      if (type == AgentMessage::kStart) return;
+    }
+  }
+  _exit(1);
+}
+
+std::string RandomBytes(std::mt19937& random) {
+  std::string bytes(random() % 40, '\0');
+  for (char& byte : bytes) byte = static_cast<char>(random() % 4 == 0 ? random() : random() % 3);
+  return bytes;
+}
+
+void Misbehave(const std::string& how, unsigned seed) {
+  std::mt19937 random(seed);
+  Send(AgentMessage::kHello, EncodeHello({how == "version" ? "0.0.0-other" : GYRE_VERSION_STRING, "bad"}));
+  if (how == "early") Send(AgentMessage::kRankEnded, EncodeRankEnd({}, {}));
+  if (how == "version" || how == "silent" || how == "early") return;
+  AwaitStart();
+  if (how == "foreign") Send(AgentMessage::kOutput, EncodeOutput({99, 1, "not mine\n"}));
+  for (int i = 0; how == "flood" && i < 200; ++i) {
+    Send(AgentMessage::kOutput, EncodeOutput({0, 1, std::string(30'000, 'x') + "\n"}));
+  }
+  for (int i = 0; how == "random" && i < 200; ++i) {
+    Send(static_cast<AgentMessage>(random() % 12), RandomBytes(random));
+  }
+  for (int i = 0; how == "bytes" && i < 100; ++i) Put(RandomBytes(random));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) return 1;
+  Put(std::string(kAgentMagic));
+  Misbehave(argv[1], argc > 2 ? static_cast<unsigned>(std::atoi(argv[2])) : 0);
+  while (true) pause();
+}

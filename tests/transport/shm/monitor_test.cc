@@ -1,0 +1,85 @@
+#include "transport/shm/monitor.h"
+
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "gtest/gtest.h"
+#include "support/status_matchers.h"
+
+namespace gyre::shm {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A monitor of one peer, whose end of the socket the test holds.
+class MonitorTest : public testing::Test {
+ protected:
+  void Start(int process) {
+    int ends[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    own_end_.Reset(ends[0]);
+    peer_end_.Reset(ends[1]);
+    auto monitor = Monitor::Start({{own_end_.get(), process, peer_.get()}}, *own_, milliseconds(20), Duration{},
+                                  [this](int, PeerFate fate) {
+                                    std::lock_guard lock(mutex_);
+                                    EXPECT_FALSE(fate_.has_value()) << "told twice";
+                                    fate_ = fate;
+                                    told_.notify_one();
+                                  });
+    ASSERT_THAT(monitor, support::IsOk());
+    monitor_ = *std::move(monitor);
+  }
+
+  // Empty: none within `time`.
+  std::optional<PeerFate> FateWithin(milliseconds time) {
+    std::unique_lock lock(mutex_);
+    told_.wait_for(lock, time, [this] { return fate_.has_value(); });
+    return fate_;
+  }
+
+  std::unique_ptr<ControlBlock> own_ = std::make_unique<ControlBlock>(), peer_ = std::make_unique<ControlBlock>();
+  UniqueFd own_end_, peer_end_;
+  std::mutex mutex_;
+  std::condition_variable told_;
+  std::optional<PeerFate> fate_;  // guarded by mutex_
+  std::unique_ptr<Monitor> monitor_;
+};
+
+TEST_F(MonitorTest, TheEndOfTheSocketIsTheEndOfThePeer) {
+  Start(-1);
+  EXPECT_EQ(FateWithin(milliseconds(100)), std::nullopt);
+  peer_end_.Reset();
+  EXPECT_EQ(FateWithin(milliseconds(5000)), PeerFate::kDied);
+}
+
+TEST_F(MonitorTest, APeerThatHasLeftIsSeenWhoeverHoldsItsSocket) {
+  Start(-1);
+  peer_->left.store(1);
+  EXPECT_EQ(FateWithin(milliseconds(5000)), PeerFate::kLeft);
+  peer_end_.Reset();  // not told again
+  EXPECT_EQ(FateWithin(milliseconds(100)), PeerFate::kLeft);
+}
+
+TEST_F(MonitorTest, APeersProcessThatEndsIsSeenWhoeverHoldsItsSocket) {
+  const pid_t child = fork();
+  if (child == 0) {
+    usleep(200'000);
+    _exit(0);
+  }
+  const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, child, 0)));
+  ASSERT_TRUE(process);
+  Start(process.get());
+  EXPECT_EQ(FateWithin(milliseconds(5000)), PeerFate::kDied);
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
+  monitor_.reset();
+}
+
+}  // namespace
+}  // namespace gyre::shm
