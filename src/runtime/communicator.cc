@@ -184,7 +184,7 @@ internal::HostsCall Communicator::OverHosts(Call& call) const {
   const bool message = call.kind == CallKind::kMessage;
   internal::HostsCall result;
   result.refused = internal::Validate(call, team->rank(), team->size());
-  if (!result.refused.ok() && message) return result;
+  if (!result.refused.ok() && !HasChannel(team->rank(), team->size(), call)) return result;
   call.timeout = TimeoutOf(call);
   result.operation = result.refused.ok() ? internal::MakeHierarchical(team, call)
                                          : internal::MakeHierarchicalRefusal(team, call, result.refused);

@@ -111,6 +111,9 @@ absl::Status RuntimeState::StartNode(shm::OwnMemory own, std::vector<shm::Link> 
     options.on_loss = [weak = std::weak_ptr(interconnect_)](int rank, const std::string& text) {
       if (const auto interconnect = weak.lock()) interconnect->TellLoss(rank, text);
     };
+    options.on_beat = [weak = std::weak_ptr(interconnect_)] {
+      if (const auto interconnect = weak.lock()) interconnect->PassOnBreaks();
+    };
   }
   ASSIGN_OR_RETURN(node_, shm::Node::Create(options, std::move(own), std::move(links), logger_));
   return absl::OkStatus();
@@ -175,10 +178,10 @@ RuntimeState::~RuntimeState() {
 }
 
 void RuntimeState::Shutdown() {
-  if (node_ == nullptr || progress_ == nullptr) return;  // Join failed half-way
-  node_->Close();
+  // If Join failed half-way, not all are there. The node first: its thread uses the interconnect.
+  if (node_ != nullptr) node_->Close();
   if (interconnect_ != nullptr) interconnect_->Close();
-  progress_->Stop();
+  if (progress_ != nullptr) progress_->Stop();
   std::lock_guard lock(mutex_);
   membership_.reset();  // its store, where this rank serves it: all who had to meet there have met
 }

@@ -1,5 +1,6 @@
 #include "runtime/interconnect.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,8 +11,8 @@ namespace gyre::internal {
 
 namespace {
 
-// Announcements of no communicator: a rank of the job is lost.
-constexpr uint64_t kWholeJob = 0;
+// Of communicators that this rank does not know (yet).
+constexpr size_t kMaxEarlyWords = 1024;
 
 absl::StatusOr<std::string> OwnAddress(const Config& config, const Membership& membership) {
   if (!config.interface) return membership.local_address();
@@ -79,14 +80,37 @@ std::shared_ptr<Team> Interconnect::MakeTeam(const std::shared_ptr<Interconnect>
             self->hub_->Announce({communicator, words.code, words.rank, words.text});
           }};
   auto team = std::make_shared<Team>(std::move(local), std::move(places), rank, id, links);
-  std::lock_guard lock(self->mutex_);
-  std::erase_if(self->teams_, [](const auto& entry) { return entry.second.expired(); });
-  self->teams_[id] = team;
+  const auto early = self->Register(team);
+  if (early) team->Break(absl::Status(early->code, early->text), *early);
+  self->hub_->Reach(team->Counterparts());  // so that each hears of the other's end, before they exchange anything
   return team;
 }
 
+// Returns why the team is broken already.
+std::optional<shm::LastWords::Content> Interconnect::Register(const std::shared_ptr<Team>& team) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(teams_, [](const auto& entry) { return entry.second.expired(); });
+  teams_[team->id()] = team;
+  const auto early = std::ranges::find(early_, team->id(), &EarlyWord::communicator);
+  if (early == early_.end()) return std::nullopt;
+  auto words = std::move(early->words);
+  early_.erase(early);
+  return words;
+}
+
 void Interconnect::TellLoss(int rank, const std::string& text) {
-  hub_->Announce({kWholeJob, absl::StatusCode::kAborted, rank, text});
+  hub_->ReportLoss(rank, text);
+}
+
+void Interconnect::PassOnBreaks() {
+  std::vector<std::shared_ptr<Team>> teams;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [id, known] : teams_) {
+      if (auto team = known.lock()) teams.push_back(std::move(team));
+    }
+  }
+  for (const auto& team : teams) team->PassOnBreak();
 }
 
 void Interconnect::OnLost(int rank, const std::string& text) {
@@ -96,17 +120,20 @@ void Interconnect::OnLost(int rank, const std::string& text) {
 
 void Interconnect::OnAnnouncement(const tcp::Announcement& announcement) {
   if (announcement.rank >= 0) node_->LearnLoss(announcement.rank, announcement.text);
-  std::shared_ptr<Team> team;
-  {
-    std::lock_guard lock(mutex_);
-    const auto found = teams_.find(announcement.communicator);
-    if (found != teams_.end()) team = found->second.lock();
-  }
-  if (team != nullptr) {
-    team->Break(absl::Status(announcement.code, announcement.text),
-                {announcement.rank, announcement.text, announcement.code});
-  }
+  const EarlyWord word{announcement.communicator, {announcement.rank, announcement.text, announcement.code}};
+  if (const auto team = FindOrKeep(word)) team->Break(absl::Status(word.words.code, word.words.text), word.words);
   Ring();
+}
+
+// The team that the word is for; null, and the word kept, where there is none.
+std::shared_ptr<Team> Interconnect::FindOrKeep(const EarlyWord& word) {
+  std::lock_guard lock(mutex_);
+  const auto found = teams_.find(word.communicator);
+  if (found != teams_.end()) return found->second.lock();
+  if (std::ranges::find(early_, word.communicator, &EarlyWord::communicator) != early_.end()) return nullptr;
+  early_.push_back(word);
+  if (early_.size() > kMaxEarlyWords) early_.pop_front();
+  return nullptr;
 }
 
 void Interconnect::Ring() {
@@ -114,6 +141,7 @@ void Interconnect::Ring() {
 }
 
 void Interconnect::Close() {
+  PassOnBreaks();  // before the goodbye, which would be taken for the cause
   hub_->Close();
 }
 

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -45,14 +47,25 @@ class Interconnect {
   static std::shared_ptr<Team> MakeTeam(const std::shared_ptr<Interconnect>& self, std::shared_ptr<Group> local,
                                         std::vector<Place> places, int rank, uint64_t id);
 
-  // A rank of this host is lost: the other hosts learn it.
+  // A rank of the job, on whichever host, is lost: the other hosts learn it.
   void TellLoss(int rank, const std::string& text);
+
+  // The other hosts learn which communicators were broken within this one.
+  void PassOnBreaks();
 
   // Says goodbye and ends all connections. Idempotent.
   void Close();
 
  private:
+  // The first word of a communicator that this rank has no part in, or not yet: the others may be ahead.
+  struct EarlyWord {
+    uint64_t communicator;
+    shm::LastWords::Content words;
+  };
+
   explicit Interconnect(const Config& config) : config_(config) {}
+  std::optional<shm::LastWords::Content> Register(const std::shared_ptr<Team>& team);
+  std::shared_ptr<Team> FindOrKeep(const EarlyWord& word);
   void OnAnnouncement(const tcp::Announcement& announcement);
   void OnLost(int rank, const std::string& text);
   void Ring();
@@ -63,6 +76,7 @@ class Interconnect {
 
   std::mutex mutex_;
   std::map<uint64_t, std::weak_ptr<Team>> teams_;  // guarded by mutex_
+  std::deque<EarlyWord> early_;                    // likewise; one a communicator, oldest first
 };
 
 }  // namespace gyre::internal

@@ -4,29 +4,13 @@
 #include <thread>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "conformance/failure_fixture.h"
-#include "gtest/gtest.h"
-#include "gyre/gyre.h"
-#include "support/job.h"
-#include "support/ranks.h"
-#include "support/status_matchers.h"
 
 namespace gyre {
 namespace {
 
-using absl::StatusCode;
-using std::chrono::milliseconds;
-using std::chrono::seconds;
-using std::chrono::steady_clock;
-using support::IsOk;
-using support::JoinJob;
-using support::MatchesStatus;
-using support::Rank;
-
-double SecondsSince(steady_clock::time_point start) {
-  return std::chrono::duration<double>(steady_clock::now() - start).count();
-}
+INSTANTIATE_TEST_SUITE_P(All, Failure, testing::Values(Mode::kThreads, Mode::kProcesses),
+                         [](const auto& info) { return support::ModeName(info.param); });
 
 bool IsTooLate(const absl::Status& status) {
   return status.code() == StatusCode::kDeadlineExceeded ||

@@ -1,12 +1,15 @@
 #include "conformance/failure_fixture.h"
 
+#include <numeric>
+
 namespace gyre {
-namespace {
 
-using support::Mode;
+void OverHosts::OnHosts(const HostSizes& hosts, const std::function<void(const Rank&, Runtime&)>& body) {
+  support::RunRanks(GetParam(), std::accumulate(hosts.begin(), hosts.end(), 0), [&](const Rank& rank) {
+    auto runtime = JoinJob(rank, JobOptions(rank, hosts));
+    ASSERT_NE(runtime, nullptr);
+    body(rank, *runtime);
+  });
+}
 
-INSTANTIATE_TEST_SUITE_P(All, Failure, testing::Values(Mode::kThreads, Mode::kProcesses),
-                         [](const auto& info) { return support::ModeName(info.param); });
-
-}  // namespace
 }  // namespace gyre

@@ -6,22 +6,10 @@
 #include <thread>
 #include <vector>
 
-#include "gtest/gtest.h"
-#include "gyre/gyre.h"
-#include "support/job.h"
-#include "support/ranks.h"
-#include "support/status_matchers.h"
+#include "conformance/failure_fixture.h"
 
 namespace gyre {
 namespace {
-
-using absl::StatusCode;
-using std::chrono::milliseconds;
-using std::chrono::steady_clock;
-using support::IsOk;
-using support::JoinJob;
-using support::MatchesStatus;
-using support::Rank;
 
 // A child that holds all but the output for longer than the test takes.
 void Fork() {

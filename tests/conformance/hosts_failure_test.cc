@@ -8,32 +8,10 @@
 #include <thread>
 #include <vector>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
-#include "gtest/gtest.h"
-#include "gyre/gyre.h"
-#include "support/job.h"
-#include "support/ranks.h"
-#include "support/status_matchers.h"
+#include "conformance/failure_fixture.h"
 
 namespace gyre {
 namespace {
-
-using absl::StatusCode;
-using std::chrono::milliseconds;
-using std::chrono::seconds;
-using std::chrono::steady_clock;
-using support::HostSizes;
-using support::IsOk;
-using support::JobOptions;
-using support::JoinJob;
-using support::MatchesStatus;
-using support::Mode;
-using support::Rank;
-
-double SecondsSince(steady_clock::time_point start) {
-  return std::chrono::duration<double>(steady_clock::now() - start).count();
-}
 
 int SizeOf(const HostSizes& hosts) {
   return std::accumulate(hosts.begin(), hosts.end(), 0);
@@ -109,20 +87,11 @@ INSTANTIATE_TEST_SUITE_P(All, LostHosts,
                                          Loss{{1, 1, 1, 1}, {2}}, Loss{{1, 3, 1}, {3}}),
                          NameOf);
 
-class OverHosts : public testing::TestWithParam<Mode> {};
 INSTANTIATE_TEST_SUITE_P(All, OverHosts, testing::Values(Mode::kThreads, Mode::kProcesses),
                          [](const auto& info) { return support::ModeName(info.param); });
 
-void OnHosts(Mode mode, const HostSizes& hosts, const std::function<void(const Rank&, Runtime&)>& body) {
-  support::RunRanks(mode, SizeOf(hosts), [&](const Rank& rank) {
-    auto runtime = JoinJob(rank, JobOptions(rank, hosts));
-    ASSERT_NE(runtime, nullptr);
-    body(rank, *runtime);
-  });
-}
-
 TEST_P(OverHosts, ALateRankIsNamedAtTheDeadline) {
-  OnHosts(GetParam(), {2, 1}, [](const Rank& rank, Runtime& runtime) {
+  OnHosts({2, 1}, [](const Rank& rank, Runtime& runtime) {
     std::vector<float> data(100, 1);
     ASSERT_THAT(runtime.world().AllReduce(data), IsOk());
     const auto start = steady_clock::now();
@@ -145,7 +114,7 @@ void ExpectWrongCall(const absl::Status& status, const char* text) {
 }
 
 TEST_P(OverHosts, DifferentCallsAreAnErrorOnEveryRankThatNamesBothSides) {
-  OnHosts(GetParam(), {2, 2}, [](const Rank& rank, Runtime& runtime) {
+  OnHosts({2, 2}, [](const Rank& rank, Runtime& runtime) {
     std::vector<float> ten(10), eleven(11);
     const bool odd = rank >= 2;
     const absl::Status status = runtime.world().AllReduce(odd ? eleven : ten, {.timeout = seconds(10)});
@@ -156,7 +125,7 @@ TEST_P(OverHosts, DifferentCallsAreAnErrorOnEveryRankThatNamesBothSides) {
 }
 
 TEST_P(OverHosts, ARefusedCallIsAnErrorOnEveryRank) {
-  OnHosts(GetParam(), {2, 2}, [](const Rank& rank, Runtime& runtime) {
+  OnHosts({2, 2}, [](const Rank& rank, Runtime& runtime) {
     std::vector<float> in(10), out(rank == 3 ? 9 : 10);
     const absl::Status status = runtime.world().AllReduce(in, out, {.timeout = seconds(10)});
     ExpectWrongCall(status, "output has 9 elements; 10 expected");
@@ -164,7 +133,7 @@ TEST_P(OverHosts, ARefusedCallIsAnErrorOnEveryRank) {
 }
 
 TEST_P(OverHosts, ShutdownEndsPendingCallsEverywhere) {
-  OnHosts(GetParam(), {1, 2}, [](const Rank& rank, Runtime& runtime) {
+  OnHosts({1, 2}, [](const Rank& rank, Runtime& runtime) {
     std::vector<float> data(1000);
     ASSERT_THAT(runtime.world().Barrier(), IsOk());
     if (rank == 0) {
@@ -179,7 +148,7 @@ TEST_P(OverHosts, ShutdownEndsPendingCallsEverywhere) {
 
 // A rank that is through leaves at once; the others must still get what it had sent.
 TEST_P(OverHosts, TheLastResultReachesSlowRanks) {
-  OnHosts(GetParam(), {1, 1, 1}, [](const Rank& rank, Runtime& runtime) {
+  OnHosts({1, 1, 1}, [](const Rank& rank, Runtime& runtime) {
     std::vector<float> data(300000, static_cast<float>(rank + 1));
     if (rank == 1) std::this_thread::sleep_for(milliseconds(200));
     EXPECT_THAT(runtime.world().AllReduce(data), IsOk());
@@ -188,7 +157,7 @@ TEST_P(OverHosts, TheLastResultReachesSlowRanks) {
 }
 
 TEST_P(OverHosts, MessagesOfManyThreadsDoNotMix) {
-  OnHosts(GetParam(), {1, 1}, [](const Rank& rank, Runtime& runtime) {
+  OnHosts({1, 1}, [](const Rank& rank, Runtime& runtime) {
     Communicator& world = runtime.world();
     const int other = 1 - rank;
     std::vector<int64_t> out(100000), in(100000), sum(1000, 1);

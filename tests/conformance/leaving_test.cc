@@ -10,23 +10,9 @@
 #include <vector>
 
 #include "conformance/failure_fixture.h"
-#include "gtest/gtest.h"
-#include "gyre/gyre.h"
-#include "support/job.h"
-#include "support/ranks.h"
-#include "support/status_matchers.h"
 
 namespace gyre {
 namespace {
-
-using absl::StatusCode;
-using std::chrono::milliseconds;
-using std::chrono::seconds;
-using support::IsOk;
-using support::JobOptions;
-using support::JoinJob;
-using support::MatchesStatus;
-using support::Rank;
 
 TEST_P(Failure, ShutdownEndsPendingCallsHereAndAtThePeers) {
   support::RunRanks(GetParam(), 2, [](const Rank& rank) {

@@ -6,30 +6,10 @@
 #include <thread>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "conformance/failure_fixture.h"
-#include "gtest/gtest.h"
-#include "gyre/gyre.h"
-#include "support/job.h"
-#include "support/ranks.h"
-#include "support/status_matchers.h"
 
 namespace gyre {
 namespace {
-
-using absl::StatusCode;
-using std::chrono::milliseconds;
-using std::chrono::seconds;
-using std::chrono::steady_clock;
-using support::IsOk;
-using support::JobOptions;
-using support::JoinJob;
-using support::MatchesStatus;
-using support::Rank;
-
-double SecondsSince(steady_clock::time_point start) {
-  return std::chrono::duration<double>(steady_clock::now() - start).count();
-}
 
 TEST_P(Failure, AQueuedCallKeepsItsDeadline) {
   support::RunRanks(GetParam(), 2, [](const Rank& rank) {

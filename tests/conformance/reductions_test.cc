@@ -90,6 +90,23 @@ TEST_P(Conformance, ScalesApplyBeforeAndAfter) {
   });
 }
 
+// Half precision ends at 65504: the sums do not fit, their averages do.
+TEST_P(Conformance, AveragesOfHalvesDoNotOverflow) {
+  Run([](Runtime&, Communicator& world) {
+    const ReduceOptions average{.op = ReduceOp::kAverage};
+    std::vector<Float16> in(static_cast<size_t>(world.size()) * 1000, Float16(60000.0f)), all(in.size()), own(1000);
+    const auto expect = [](const std::vector<Float16>& results) {
+      for (const Float16 result : results) ASSERT_NEAR(static_cast<float>(result), 60000, 60000.0 / 256);
+    };
+    ASSERT_THAT(world.AllReduce(in, all, average), IsOk());
+    expect(all);
+    ASSERT_THAT(world.ReduceScatter(in, own, average), IsOk());
+    expect(own);
+    ASSERT_THAT(world.Reduce(in, all, 0, {.postscale = 1.0 / world.size()}), IsOk());
+    expect(all);
+  });
+}
+
 TEST_P(Conformance, ReduceScatterGivesEveryRankItsSegment) {
   Run([](Runtime& runtime, Communicator& world) {
     const int n = world.size();

@@ -1,6 +1,7 @@
 #include "collectives/hierarchical/operation.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <utility>
@@ -85,8 +86,8 @@ bool HierarchicalOperation::StageEnded() const {
 
 bool HierarchicalOperation::NextStage() {
   if (++index_ == stages_) {
-    Finish();
-    return !End(absl::OkStatus());
+    const absl::Status finished = Finish();
+    return !(finished.ok() ? End(finished) : FailAlone(finished));
   }
   local_next_ = 0;
   stage_ = MakeStage(index_);
@@ -116,9 +117,7 @@ bool HierarchicalOperation::PollNetwork() {
   }
   if (absl::IsUnavailable(status)) return false;  // Check finds out why
   if (team_->local().node().closed()) return End(absl::FailedPreconditionError("the runtime was shut down"));
-  const std::string text(status.message());
-  return Fail(status,
-              {-1, absl::StrCat(team_->RankName(team_->rank()), " gave the communicator up: ", text), status.code()});
+  return FailAlone(status);
 }
 
 // --- Looking for cause to end ---
@@ -169,7 +168,8 @@ bool HierarchicalOperation::FindEndedStream(TimePoint now) {
   if (const auto loss = team_->local().node().LossOf(peer)) return FailFor(*loss);
   if (!stream_ended_) stream_ended_ = now;
   if (now - *stream_ended_ < kWaitForTheReason) return false;
-  return FailFor({peer, false, std::string(stage_.network->status().message())});
+  // The peer lives: it only gave this communicator up.
+  return FailFor({-1, true, std::string(stage_.network->status().message())});
 }
 
 bool HierarchicalOperation::FailLate() {
@@ -184,8 +184,7 @@ bool HierarchicalOperation::FailLate() {
   }
   const std::string text = absl::StrFormat("%s timed out after %.3g s: %s", Context(),
                                            std::chrono::duration<double>(*call_.timeout).count(), reason);
-  return Fail(absl::DeadlineExceededError(text),
-              {-1, absl::StrCat(team_->RankName(team_->rank()), " gave the communicator up: ", text)});
+  return Fail(absl::DeadlineExceededError(text), {-1, GaveUp(text)});
 }
 
 // --- Ending; all return true ---
@@ -209,6 +208,15 @@ bool HierarchicalOperation::FailFor(const shm::Node::Loss& loss) {
   const std::string then = cause.rank == loss.rank ? "" : absl::StrCat("; then ", loss.text);
   return Fail(absl::AbortedError(absl::StrCat(Context(), " was aborted: ", cause.text, then)),
               {cause.in_order ? -1 : cause.rank, cause.text});
+}
+
+// For what only this rank has found; the others' calls end with the same code.
+bool HierarchicalOperation::FailAlone(const absl::Status& why) {
+  return Fail(why, {-1, GaveUp(why.message()), why.code()});
+}
+
+std::string HierarchicalOperation::GaveUp(absl::string_view why) const {
+  return absl::StrCat(team_->RankName(team_->rank()), " gave the communicator up: ", why);
 }
 
 bool HierarchicalOperation::Fail(absl::Status status, const shm::LastWords::Content& words) {
@@ -244,6 +252,7 @@ bool HierarchicalOperation::AddWaits(std::vector<pollfd>& waits) const {
 
 // --- Parts of stages ---
 
+// Takes the result's scale along where the sum over all hosts could overflow without it.
 std::unique_ptr<Operation> HierarchicalOperation::LocalReduceScatter(const void* in, const Counts& counts,
                                                                      void* out) const {
   const DType dtype = call_.in.dtype;
@@ -253,11 +262,13 @@ std::unique_ptr<Operation> HierarchicalOperation::LocalReduceScatter(const void*
              .out = {out, counts[static_cast<size_t>(team_->local_rank())], dtype},
              .op = PlainReduction().op,
              .prescale = call_.prescale,
+             .postscale = ScalesEarly() ? ResultScale().scale_result : 1.0,
              .counts = counts,
              .timeout = call_.timeout};
   if (team_->local_size() > 1) return std::make_unique<ReduceScatter>(team_->local(), local, signature_);
-  if (in != out || call_.prescale != 1.0) {
-    device::Reduce(device::MakeReduction(dtype, local.op, call_.prescale, 1.0, 1), {&in, 1}, {&out, 1}, total);
+  if (in != out || local.prescale != 1.0 || local.postscale != 1.0) {
+    device::Reduce(device::MakeReduction(dtype, local.op, local.prescale, local.postscale, 1), {&in, 1}, {&out, 1},
+                   total);
   }
   return nullptr;
 }
@@ -318,9 +329,19 @@ device::Reduction HierarchicalOperation::PlainReduction() const {
   return {.dtype = call_.in.dtype, .op = call_.op == ReduceOp::kAverage ? ReduceOp::kSum : call_.op};
 }
 
+device::Reduction HierarchicalOperation::ResultScale() const {
+  return device::MakeReduction(call_.in.dtype, call_.op, 1.0, call_.postscale, team_->size());
+}
+
+// Half precision ends at 65504: sums that are to be scaled down must not exceed that on the way.
+bool HierarchicalOperation::ScalesEarly() const {
+  return call_.in.dtype == DType::kF16 && PlainReduction().op == ReduceOp::kSum &&
+         std::abs(ResultScale().scale_result) < 1.0;
+}
+
 void HierarchicalOperation::ApplyResultScale(void* data, int64_t count) const {
-  const device::Reduction scale = device::MakeReduction(call_.in.dtype, call_.op, 1.0, call_.postscale, team_->size());
-  if (scale.scale_result == 1.0 && scale.divisor == 1) return;
+  const device::Reduction scale = ResultScale();
+  if (ScalesEarly() || (scale.scale_result == 1.0 && scale.divisor == 1)) return;
   const void* const source = data;
   device::Reduce(scale, {&source, 1}, {&data, 1}, count);
 }

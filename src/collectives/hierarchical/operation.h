@@ -38,8 +38,8 @@ class HierarchicalOperation : public Pollable {
   // local operations.
   virtual Stage MakeStage(int index) = 0;
 
-  // After the last stage, unless it failed.
-  virtual void Finish() {}
+  // After the last stage, unless one failed. An error breaks the communicator.
+  virtual absl::Status Finish() { return absl::OkStatus(); }
 
   Team& team() const { return *team_; }
   const Call& call() const { return call_; }
@@ -59,7 +59,7 @@ class HierarchicalOperation : public Pollable {
   std::unique_ptr<Executor> Network(Schedule schedule, const std::vector<int>& ranks, std::vector<MutableBytes> blocks,
                                     Streams& streams, uint64_t channel, uint64_t number) const;
 
-  // The call's reduction without its scales, and what is left to do to the sum.
+  // The call's reduction without its scales, and what is left to do to the sum over all hosts.
   device::Reduction PlainReduction() const;
   void ApplyResultScale(void* data, int64_t count) const;
 
@@ -79,10 +79,14 @@ class HierarchicalOperation : public Pollable {
   bool FailLate();
   bool FailLike(const absl::Status& local);
   bool FailFor(const shm::Node::Loss& loss);
+  bool FailAlone(const absl::Status& why);
   bool Fail(absl::Status status, const shm::LastWords::Content& words);
   bool End(absl::Status status);
   std::string Context() const;
   std::string NameOf(int job_rank) const;
+  std::string GaveUp(absl::string_view why) const;
+  device::Reduction ResultScale() const;
+  bool ScalesEarly() const;
 
   const std::shared_ptr<Team> team_;
   const std::vector<int64_t> counts_, receive_counts_;  // what the call's spans refer to

@@ -76,7 +76,7 @@ std::unique_ptr<Executor> HierarchicalAllToAll::BetweenHosts() {
   return Network(std::move(schedule), ranks, std::move(blocks));
 }
 
-void HierarchicalAllToAll::Finish() {
+absl::Status HierarchicalAllToAll::Finish() {
   const std::byte* from = host_out_.data();
   for (const int rank : team().on_host(team().host())) {
     const auto index = static_cast<size_t>(rank);
@@ -86,6 +86,7 @@ void HierarchicalAllToAll::Finish() {
                 static_cast<size_t>(bytes));
     from += bytes;
   }
+  return absl::OkStatus();
 }
 
 HierarchicalMessage::HierarchicalMessage(std::shared_ptr<Team> team, const Call& call)
@@ -118,6 +119,7 @@ HierarchicalBarrier::Stage HierarchicalBarrier::MakeStage(int index) {
 
 HierarchicalRefusal::Stage HierarchicalRefusal::MakeStage(int) {
   Stage stage;
+  if (call().kind == CallKind::kMessage) return stage;  // its peer is on another host
   stage.local.push_back(
       std::make_unique<RefusedCall>(team().local(), team().local().collective(), why_, *call().timeout));
   return stage;

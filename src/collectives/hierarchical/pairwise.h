@@ -15,7 +15,7 @@ class HierarchicalAllToAll final : public HierarchicalOperation {
 
  private:
   Stage MakeStage(int index) override;
-  void Finish() override;
+  absl::Status Finish() override;
   std::unique_ptr<Operation> WithinHost();
   std::unique_ptr<Executor> BetweenHosts();
 
@@ -44,7 +44,7 @@ class HierarchicalBarrier final : public HierarchicalOperation {
   Stage MakeStage(int index) override;
 };
 
-// One stage: this rank says in its host's memory why it refused its call.
+// One stage: this rank says in its host's memory why it refused its call. Then it gives the communicator up.
 class HierarchicalRefusal final : public HierarchicalOperation {
  public:
   HierarchicalRefusal(std::shared_ptr<Team> team, const Call& call, absl::Status why)
@@ -52,6 +52,7 @@ class HierarchicalRefusal final : public HierarchicalOperation {
 
  private:
   Stage MakeStage(int index) override;
+  absl::Status Finish() override { return why_; }
 
   const absl::Status why_;
 };

@@ -80,10 +80,11 @@ HierarchicalReduce::Stage HierarchicalReduce::MakeStage(int index) {
   return stage;
 }
 
-void HierarchicalReduce::Finish() {
-  if (!is_root() || buffer_.empty()) return;
+absl::Status HierarchicalReduce::Finish() {
+  if (!is_root() || buffer_.empty()) return absl::OkStatus();
   std::memcpy(call().out.data, buffer_.data(), buffer_.size());
   ApplyResultScale(call().out.data, call().in.count);
+  return absl::OkStatus();
 }
 
 }  // namespace gyre::internal

@@ -32,7 +32,7 @@ class HierarchicalReduce final : public HierarchicalOperation {
 
  private:
   Stage MakeStage(int index) override;
-  void Finish() override;
+  absl::Status Finish() override;
   bool is_root() const { return team().rank() == call().root; }
   std::byte* OwnSlice() {
     return buffer_.data() + slices_.begins[static_cast<size_t>(team().local_rank())] * element();

@@ -55,7 +55,7 @@ HierarchicalReduceScatter::Stage HierarchicalReduceScatter::MakeStage(int index)
   return stage;
 }
 
-void HierarchicalReduceScatter::Finish() {
+absl::Status HierarchicalReduceScatter::Finish() {
   const int local = team().local_rank(), local_size = team().local_size();
   int64_t at = order_.begin(team().rank());
   if (local_size > team().rails()) {
@@ -64,9 +64,10 @@ void HierarchicalReduceScatter::Finish() {
     at = begins[static_cast<size_t>(rail)] + at - order_.ForHost(rail, team().host()).begin;
   }
   const int64_t count = order_.count(team().rank());
-  if (count == 0) return;
+  if (count == 0) return absl::OkStatus();
   std::memcpy(call().out.data, At(at), static_cast<size_t>(count * element()));
   ApplyResultScale(call().out.data, count);
+  return absl::OkStatus();
 }
 
 HierarchicalAllGather::HierarchicalAllGather(std::shared_ptr<Team> team, const Call& call)
@@ -116,8 +117,9 @@ void HierarchicalAllGather::TakeHostSegments() {
   }
 }
 
-void HierarchicalAllGather::Finish() {
+absl::Status HierarchicalAllGather::Finish() {
   order_.Unpack(buffer_.data(), call().out.data, element());
+  return absl::OkStatus();
 }
 
 }  // namespace gyre::internal

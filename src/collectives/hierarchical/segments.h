@@ -18,7 +18,7 @@ class HierarchicalReduceScatter final : public HierarchicalOperation {
 
  private:
   Stage MakeStage(int index) override;
-  void Finish() override;
+  absl::Status Finish() override;
   bool on_rail() const { return team().local_rank() < team().rails(); }
   std::byte* At(int64_t begin) { return buffer_.data() + begin * element(); }
 
@@ -34,7 +34,7 @@ class HierarchicalAllGather final : public HierarchicalOperation {
 
  private:
   Stage MakeStage(int index) override;
-  void Finish() override;
+  absl::Status Finish() override;
   void TakeHostSegments();
   std::byte* At(int64_t begin) { return buffer_.data() + begin * element(); }
 

@@ -41,6 +41,15 @@ std::vector<int> Team::Rail(int number) const {
   return ranks;
 }
 
+std::vector<int> Team::Counterparts() const {
+  std::vector<int> ranks;
+  if (local_rank() >= rails_) return ranks;
+  for (const int rank : Rail(local_rank())) {
+    if (rank != self_) ranks.push_back(place(rank).rank);
+  }
+  return ranks;
+}
+
 std::string Team::RankName(int rank) const {
   const int job_rank = place(rank).rank;
   if (job_rank == rank) return absl::StrCat("rank ", rank);
@@ -70,6 +79,13 @@ Team::MessageLane& Team::incoming(int from) {
 void Team::Break(const absl::Status& status, const shm::LastWords::Content& words) {
   local_->Break(status, words);  // an operation in the host's memory may have done that
   if (!announced_.exchange(true)) links_.announce(id_, words);
+}
+
+void Team::PassOnBreak() {
+  if (announced_.load() || local_->usable()) return;
+  auto words = local_->OwnLastWords();
+  if (!words) words = local_->FindLastWords();
+  if (words) Break(absl::Status(words->code, words->text), *words);
 }
 
 }  // namespace gyre::internal

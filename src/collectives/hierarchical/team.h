@@ -63,6 +63,9 @@ class Team {
   const std::vector<int>& on_host(int host) const { return by_host_[static_cast<size_t>(host)]; }  // by local number
   std::vector<int> Rail(int number) const;  // by host: its rank, in the communicator
 
+  // The other ranks on this one's rail, as ranks of the job; empty where it is on none.
+  std::vector<int> Counterparts() const;
+
   // "rank 2", or "rank 2 (5 in the job)".
   std::string RankName(int rank) const;
 
@@ -92,6 +95,10 @@ class Team {
   // Makes the communicator unusable here, on this host, and, by way of the others, everywhere. Only the first cause
   // counts.
   void Break(const absl::Status& status, const shm::LastWords::Content& words);
+
+  // If a rank of this host has broken the communicator, the other hosts learn it, whether or not this rank is in a
+  // call.
+  void PassOnBreak();
 
  private:
   MessageLane& LaneOf(int from, int to);

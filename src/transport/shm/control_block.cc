@@ -29,6 +29,18 @@ std::optional<LastWords::Content> LastWords::Read() const {
                  error ? static_cast<absl::StatusCode>(code_) : absl::StatusCode::kAborted};
 }
 
+void LossLedger::Append(int rank) {
+  const int32_t index = size_.load(std::memory_order_relaxed);
+  if (index >= kCapacity) return;
+  ranks_[index].store(rank, std::memory_order_relaxed);
+  size_.store(index + 1, std::memory_order_release);
+}
+
+// The writer is another process: this need not be as it should.
+int LossLedger::size() const {
+  return std::clamp<int32_t>(size_.load(std::memory_order_acquire), 0, kCapacity);
+}
+
 void Doorbell::Wake() {
   rings.fetch_add(1, std::memory_order_seq_cst);
   syscall(SYS_futex, &rings, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);

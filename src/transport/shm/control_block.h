@@ -39,6 +39,23 @@ class LastWords {
   char text_[496];
 };
 
+// The ranks of the job that a rank knows to be lost, in the order in which it learned of them: its neighbours read it,
+// as they may have no connection that tells them. Appended to by one thread at a time, read by any process.
+class LossLedger {
+ public:
+  static constexpr int kCapacity = 512;
+
+  // What does not fit is left out.
+  void Append(int rank);
+
+  int size() const;
+  int rank(int index) const { return ranks_[index].load(std::memory_order_relaxed); }  // REQUIRES: index < size()
+
+ private:
+  std::atomic<int32_t> size_;
+  std::atomic<int32_t> ranks_[kCapacity];
+};
+
 // Where the threads of a rank sleep. Whoever changes something they may wait for rings it.
 //
 // The order that makes a wake-up impossible to lose: a sleeper counts itself, reads `rings`, looks once more, then
@@ -62,6 +79,7 @@ struct ControlBlock {
   std::atomic<uint32_t> left;              // 1: the owner shut its runtime down in order
   alignas(64) Doorbell doorbell;
   alignas(64) LastWords verdict;  // the first loss of a rank that the owner noticed
+  LossLedger losses;              // all of them; the verdict is written before the first
 };
 
 // Communicators' regions begin here.

@@ -29,16 +29,16 @@ absl::Status Watch(int epoll, int fd, uint64_t key) {
 
 }  // namespace
 
-Monitor::Monitor(std::vector<Peer> peers, ControlBlock& own, Duration interval, Duration timeout, OnGone on_gone)
+Monitor::Monitor(std::vector<Peer> peers, ControlBlock& own, Duration interval, Duration timeout, Events events)
     : peers_(std::move(peers)),
       own_(own),
-      on_gone_(std::move(on_gone)),
+      events_(std::move(events)),
       judge_(static_cast<int>(peers_.size()), interval, timeout),
       gone_(peers_.size()) {}
 
 absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Start(std::vector<Peer> peers, ControlBlock& own, Duration interval,
-                                                        Duration timeout, OnGone on_gone) {
-  std::unique_ptr<Monitor> monitor(new Monitor(std::move(peers), own, interval, timeout, std::move(on_gone)));
+                                                        Duration timeout, Events events) {
+  std::unique_ptr<Monitor> monitor(new Monitor(std::move(peers), own, interval, timeout, std::move(events)));
   RETURN_IF_ERROR(monitor->Open(interval));
   // The first beat is this thread's: peers do not judge who has never beaten, and the monitor's own thread may be late.
   own.beat.fetch_add(1, std::memory_order_relaxed);
@@ -105,6 +105,7 @@ void Monitor::Beat() {
       Gone(peer, PeerFate::kFroze);
     }
   }
+  if (events_.on_beat) events_.on_beat();
 }
 
 void Monitor::SocketReady(int peer) {
@@ -130,7 +131,7 @@ void Monitor::Ended(int peer) {
 void Monitor::Gone(int peer, PeerFate fate) {
   if (gone_[static_cast<size_t>(peer)]) return;
   gone_[static_cast<size_t>(peer)] = true;
-  on_gone_(peer, fate);
+  events_.on_gone(peer, fate);
 }
 
 }  // namespace gyre::shm

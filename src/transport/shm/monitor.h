@@ -29,18 +29,21 @@ class Monitor {
     const ControlBlock* block;
   };
 
-  // Called on the monitor's thread, at most once a peer, with its index in the constructor's list.
-  using OnGone = std::function<void(int peer, PeerFate fate)>;
+  // Called on the monitor's thread.
+  struct Events {
+    std::function<void(int peer, PeerFate fate)> on_gone;  // at most once a peer, with its index in Start's list
+    std::function<void()> on_beat;                         // after each heartbeat
+  };
 
   // Starts the thread, which beats in `own`.
   static absl::StatusOr<std::unique_ptr<Monitor>> Start(std::vector<Peer> peers, ControlBlock& own, Duration interval,
-                                                        Duration timeout, OnGone on_gone);
+                                                        Duration timeout, Events events);
 
-  // Stops and joins the thread; no call of on_gone is under way afterwards. Must not run on the monitor's thread.
+  // Stops and joins the thread; no event is under way afterwards. Must not run on the monitor's thread.
   ~Monitor();
 
  private:
-  Monitor(std::vector<Peer> peers, ControlBlock& own, Duration interval, Duration timeout, OnGone on_gone);
+  Monitor(std::vector<Peer> peers, ControlBlock& own, Duration interval, Duration timeout, Events events);
 
   absl::Status Open(Duration interval);
   void Run();
@@ -52,7 +55,7 @@ class Monitor {
 
   const std::vector<Peer> peers_;
   ControlBlock& own_;
-  const OnGone on_gone_;
+  const Events events_;
   HeartbeatJudge judge_;
   std::vector<bool> gone_;
   UniqueFd epoll_;

@@ -31,7 +31,8 @@ absl::StatusOr<std::shared_ptr<Node>> Node::Create(const NodeOptions& options, O
   ASSIGN_OR_RETURN(
       node->monitor_,
       Monitor::Start(std::move(peers), node->block(options.rank), options.heartbeat_interval, options.heartbeat_timeout,
-                     [n = node.get()](int link, PeerFate fate) { n->OnGone(link, fate); }));
+                     {.on_gone = [n = node.get()](int link, PeerFate fate) { n->OnGone(link, fate); },
+                      .on_beat = [n = node.get()] { n->OnBeat(); }}));
   return node;
 }
 
@@ -68,7 +69,7 @@ std::optional<Node::Loss> Node::FirstLoss() const {
 void Node::OnGone(int link, PeerFate fate) {
   const int rank = links_[static_cast<size_t>(link)].rank;
   // A peer that went because it had lost another tells so; what it lost comes first in our order too.
-  AdoptVerdict(rank);
+  AdoptLosses(rank);
   std::string text;
   switch (fate) {
     case PeerFate::kLeft: text = DepartureOf(rank).text; break;
@@ -78,23 +79,41 @@ void Node::OnGone(int link, PeerFate fate) {
                              std::chrono::duration<double>(options_.heartbeat_timeout).count());
       break;
   }
-  if (fate != PeerFate::kLeft && options_.on_loss) options_.on_loss(rank, text);
   Record({rank, fate == PeerFate::kLeft, std::move(text)});
   block(options_.rank).doorbell.Ring();
 }
 
+void Node::OnBeat() {
+  const int before = losses();
+  for (const Link& link : links_) AdoptLosses(link.rank);
+  if (losses() != before) block(options_.rank).doorbell.Ring();
+  if (options_.on_beat) options_.on_beat();
+}
+
 Node::Loss Node::DepartureOf(int rank) {
-  AdoptVerdict(rank);
+  AdoptLosses(rank);
   return {rank, true, absl::StrCat("rank ", rank, " left the job (its runtime was shut down)")};
 }
 
-void Node::AdoptVerdict(int rank) {
-  const auto verdict = block(rank).verdict.Read();
-  if (!verdict) return;
-  if (verdict->rank == options_.rank) {
-    Record({rank, false, absl::StrCat("rank ", rank, " had given this rank up: ", verdict->text)});
-  } else {
-    LearnLoss(verdict->rank, verdict->text);
+// Takes over what a neighbour has learned since the last time.
+void Node::AdoptLosses(int rank) {
+  const ControlBlock& neighbour = block(rank);
+  const int known = neighbour.losses.size();
+  int next = 0;
+  {
+    std::lock_guard lock(mutex_);
+    next = std::exchange(adopted_[rank], known);
+  }
+  for (; next < known; ++next) {
+    const int lost = neighbour.losses.rank(next);
+    const auto verdict = next == 0 ? neighbour.verdict.Read() : std::nullopt;
+    const std::string text =
+        verdict ? verdict->text : absl::StrCat("rank ", lost, " was lost, as rank ", rank, " found");
+    if (lost == options_.rank) {
+      Record({rank, false, absl::StrCat("rank ", rank, " has given rank ", lost, " up: ", text)});
+    } else {
+      LearnLoss(lost, text);
+    }
   }
 }
 
@@ -107,17 +126,26 @@ void Node::LearnDeparture(int rank) {
   Record({rank, true, absl::StrCat("rank ", rank, " left the job (its runtime was shut down)")});
 }
 
-void Node::Record(Loss loss) {
-  if (!loss.in_order) {
-    block(options_.rank).verdict.Write({loss.rank, loss.text});
-    logger_->info("{}", loss.text);
-  }
+void Node::Record(const Loss& loss) {
+  if (!Remember(loss) || loss.in_order) return;
+  logger_->info("{}", loss.text);
+  if (options_.on_loss) options_.on_loss(loss.rank, loss.text);
+}
+
+// False: its end was known before.
+bool Node::Remember(const Loss& loss) {
   std::lock_guard lock(mutex_);
   for (const Loss& known : lost_) {
-    if (known.rank == loss.rank) return;
+    if (known.rank == loss.rank) return false;
   }
-  lost_.push_back(std::move(loss));
+  if (!loss.in_order) {
+    ControlBlock& own = block(options_.rank);
+    own.verdict.Write({loss.rank, loss.text});
+    own.losses.Append(loss.rank);
+  }
+  lost_.push_back(loss);
   loss_count_.store(static_cast<int>(lost_.size()), std::memory_order_seq_cst);
+  return true;
 }
 
 void Node::Close() {

@@ -27,12 +27,17 @@ struct NodeOptions {
   Duration heartbeat_interval = std::chrono::milliseconds(100);
   Duration heartbeat_timeout = std::chrono::milliseconds(1000);  // 0: never
 
-  // Called on the monitor's thread when it finds that a rank of this host is lost, not when one has left in order.
+  // Called when a rank of the job, of whichever host, is known to be lost: once a rank, on the thread that found out.
+  // Not when one has left in order. Must not block.
   std::function<void(int rank, const std::string& text)> on_loss = {};
+
+  // Called on the monitor's thread every heartbeat interval, where this rank is not alone on its host.
+  std::function<void()> on_beat = {};
 };
 
-// Thread-safe. Ranks are numbers in the job. Of those on other hosts only losses are known here. Memory stays mapped as
-// long as the node lives, whatever became of its peers; who may still be reading or writing it holds the node.
+// Thread-safe. Ranks are numbers in the job. Of those on other hosts only losses are known here. What one rank of a
+// host knows of losses, all of them know within a heartbeat interval. Memory stays mapped as long as the node lives,
+// whatever became of its peers; who may still be reading or writing it holds the node.
 class Node {
  public:
   static absl::StatusOr<std::shared_ptr<Node>> Create(const NodeOptions& options, OwnMemory own,
@@ -92,8 +97,10 @@ class Node {
   Node(const NodeOptions& options, OwnMemory own, std::vector<Link> links, Logger logger);
   const Member& at(int rank) const { return members_.find(rank)->second; }
   void OnGone(int link, PeerFate fate);
-  void AdoptVerdict(int rank);
-  void Record(Loss loss);
+  void OnBeat();
+  void AdoptLosses(int rank);
+  void Record(const Loss& loss);
+  bool Remember(const Loss& loss);
 
   const NodeOptions options_;
   const OwnMemory own_;
@@ -103,6 +110,7 @@ class Node {
 
   mutable std::mutex mutex_;
   std::vector<Loss> lost_;                    // in the order of discovery; guarded by mutex_
+  std::map<int, int> adopted_;                // by neighbour: how many of its losses; guarded by mutex_
   int64_t next_region_ = kControlBlockBytes;  // guarded by mutex_
   std::atomic<int> loss_count_{0};
   std::atomic<bool> closed_{false};

@@ -101,10 +101,16 @@ absl::Status Hub::Start(const std::map<int, PeerAddress>& peers) {
 
 absl::Status Hub::Connect(std::span<const int> peers, TimePoint deadline) {
   RETURN_IF_ERROR(core_->Check(peers));
-  core_->loop().Post([loop = &core_->loop(), ranks = std::vector(peers.begin(), peers.end())] {
-    for (const int rank : ranks) loop->WantControl(rank);
-  });
+  Reach(peers);
   return core_->board().WaitUntilUp(peers, deadline);
+}
+
+void Hub::Reach(std::span<const int> peers) {
+  core_->loop().Post([core = core_.get(), ranks = std::vector(peers.begin(), peers.end())] {
+    for (const int rank : ranks) {
+      if (core->board().Knows(rank)) core->loop().WantControl(rank);
+    }
+  });
 }
 
 std::unique_ptr<Streams> Hub::Open(uint64_t channel, const std::vector<int>& peers) {
@@ -117,6 +123,10 @@ std::unique_ptr<Streams> Hub::Open(uint64_t channel, const std::vector<int>& pee
 
 void Hub::Announce(const Announcement& announcement) {
   core_->loop().Post([loop = &core_->loop(), announcement] { loop->Announce(announcement); });
+}
+
+void Hub::ReportLoss(int rank, const std::string& text) {
+  core_->loop().Post([loop = &core_->loop(), rank, text] { loop->ReportLoss(rank, text); });
 }
 
 std::string Hub::WhyNotConnected(int peer) const {

@@ -7,7 +7,7 @@
 //
 // A peer ends once, in one of two ways. It leaves, with a goodbye; what it sent before can still be read. Or it is
 // lost: its control connection ended without a goodbye or brought what is no frame, it was silent for too long, it
-// refused the handshake, or another peer lost it; then its connections are shut down here, and all other peers are
+// refused the handshake, or somebody else lost it; then its connections are shut down here, and all other peers are
 // told.
 //
 // A stream that ends although its peer has not is reported after a moment (0.25 s) in which Read and Write return 0: if
@@ -73,13 +73,20 @@ class Hub {
   // kDeadlineExceeded names those that were not reached, and why (attempts go on); kFailedPrecondition: closed.
   absl::Status Connect(std::span<const int> peers, TimePoint deadline);
 
+  // Sees to it that there will be a control connection with each of them that is a peer, and does not wait for it.
+  void Reach(std::span<const int> peers);
+
   // The streams of a channel, connected at the first Write or Read with each peer (and the control connection with it).
   // A number is used for one channel, ever, and by one Streams at a time. They must end before the hub does; after
   // Close they return kFailedPrecondition.
   std::unique_ptr<Streams> Open(uint64_t channel, const std::vector<int>& peers);
 
-  // To every peer with a control connection. Does not block.
+  // To every peer with a control connection, and to those with whom one is made later (the last 128). Does not block.
   void Announce(const Announcement& announcement);
+
+  // Something else than this hub found a rank of the job lost, a peer or one of this host. All peers learn it, like
+  // announcements. Does not block.
+  void ReportLoss(int rank, const std::string& text);
 
   // What keeps a peer from being connected, for messages; empty where a control connection is there.
   std::string WhyNotConnected(int peer) const;

@@ -15,7 +15,8 @@ namespace gyre::tcp {
 
 namespace {
 
-constexpr int kMaxPending = 256;  // strangers under authentication
+constexpr int kMaxPending = 256;           // strangers under authentication
+constexpr size_t kMaxAnnouncements = 128;  // kept for peers that come later
 constexpr Duration kRetryPause = std::chrono::milliseconds(100);
 constexpr Duration kCloseTimeout = std::chrono::milliseconds(500);
 // What of a stream lies in the kernel and has not been sent: enough to keep the wire busy, and little enough that what
@@ -176,10 +177,16 @@ void HubLoop::Attach(int rank, UniqueFd fd, bool connector) {
   peer.silent = {};
   // The side that connected takes it for connected when it hears this.
   peer.link->SendHeartbeat();
-  for (const auto& [lost, text] : board_.Lost()) {
-    peer.link->Send(FrameType::kLoss, Encode(Loss{lost, self_.rank, text}));
-  }
+  TellWhatWas(*peer.link);
   if (!connector) MarkUp(rank);
+}
+
+void HubLoop::TellWhatWas(ControlLink& link) const {
+  for (const auto& [lost, text] : board_.Lost()) link.Send(FrameType::kLoss, Encode(Loss{lost, self_.rank, text}));
+  for (const auto& [lost, text] : lost_neighbours_) {
+    link.Send(FrameType::kLoss, Encode(Loss{lost, self_.rank, text}));
+  }
+  for (const std::string& announcement : announcements_) link.Send(FrameType::kAnnouncement, announcement);
 }
 
 void HubLoop::MarkUp(int rank) {
@@ -248,9 +255,19 @@ void HubLoop::Tick() {
 }
 
 void HubLoop::Announce(const Announcement& announcement) {
-  const std::string payload = Encode(announcement);
+  announcements_.push_back(Encode(announcement));
+  ToAll(FrameType::kAnnouncement, announcements_.back());
+  if (announcements_.size() > kMaxAnnouncements) announcements_.pop_front();
+}
+
+void HubLoop::ReportLoss(int rank, const std::string& text) {
+  if (peers_.contains(rank)) return EndLost(rank, self_.rank, text);
+  if (lost_neighbours_.try_emplace(rank, text).second) ToAll(FrameType::kLoss, Encode(Loss{rank, self_.rank, text}));
+}
+
+void HubLoop::ToAll(FrameType type, const std::string& payload) {
   for (auto& [rank, peer] : peers_) {
-    if (peer.link != nullptr) peer.link->Send(FrameType::kAnnouncement, payload);
+    if (peer.link != nullptr) peer.link->Send(type, payload);
   }
 }
 
@@ -263,11 +280,8 @@ void HubLoop::Lose(int rank, absl::string_view why) {
 void HubLoop::EndLost(int rank, int reporter, const std::string& text) {
   if (closing_ || !board_.End(rank, Fate::kLost, text)) return;
   logger_->info("{}", text);
-  const std::string payload = Encode(Loss{rank, reporter, text});
-  // The lost one first: should it still be there, it learns why nobody talks to it.
-  for (auto& [other, peer] : peers_) {
-    if (peer.link != nullptr) peer.link->Send(FrameType::kLoss, payload);
-  }
+  // Also the lost one: should it still be there, it learns why nobody talks to it.
+  ToAll(FrameType::kLoss, Encode(Loss{rank, reporter, text}));
   DropConnections(peers_.at(rank));
   if (events_.on_lost != nullptr) events_.on_lost(rank, text);
   Changed();

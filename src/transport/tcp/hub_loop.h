@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <list>
 #include <map>
@@ -49,6 +50,7 @@ class HubLoop {
   void ForgetChannel(uint64_t channel);
 
   void Announce(const Announcement& announcement);
+  void ReportLoss(int rank, const std::string& text);
   void Close();
 
  private:
@@ -90,6 +92,8 @@ class HubLoop {
   absl::Status Interpret(int rank, const Frame& frame);
   void Heard(int teller, const Loss& loss);
   void LinkEnded(int rank, const absl::Status& why);
+  void ToAll(FrameType type, const std::string& payload);
+  void TellWhatWas(ControlLink& link) const;
   void Tick();
 
   // --- Ends ---
@@ -111,6 +115,8 @@ class HubLoop {
   std::unique_ptr<AuthenticatingListener> listener_;
   Arrivals arrivals_;                                  // oldest first
   std::vector<std::unique_ptr<ControlLink>> stopped_;  // destroyed between two turns, never within their own callbacks
+  std::map<int, std::string> lost_neighbours_;         // of this host: what was said of them
+  std::deque<std::string> announcements_;              // this rank's, encoded
   TimePoint last_tick_{};
   int64_t strangers_reported_ = 0;
   bool trouble_reported_ = false;

@@ -24,5 +24,14 @@ TEST(LastWords, CutsWhatIsTooLong) {
   EXPECT_EQ(words->Read()->text, std::string(496, 'x'));
 }
 
+TEST(LossLedger, KeepsTheOrderAndWhatFits) {
+  auto ledger = std::make_unique<LossLedger>();
+  EXPECT_EQ(ledger->size(), 0);
+  for (int i = 0; i < LossLedger::kCapacity + 3; ++i) ledger->Append(7 * i);
+  ASSERT_EQ(ledger->size(), LossLedger::kCapacity);
+  EXPECT_EQ(ledger->rank(0), 0);
+  EXPECT_EQ(ledger->rank(LossLedger::kCapacity - 1), 7 * (LossLedger::kCapacity - 1));
+}
+
 }  // namespace
 }  // namespace gyre::shm

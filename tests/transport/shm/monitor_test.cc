@@ -27,12 +27,14 @@ class MonitorTest : public testing::Test {
     own_end_.Reset(ends[0]);
     peer_end_.Reset(ends[1]);
     auto monitor = Monitor::Start({{own_end_.get(), process, peer_.get()}}, *own_, milliseconds(20), Duration{},
-                                  [this](int, PeerFate fate) {
-                                    std::lock_guard lock(mutex_);
-                                    EXPECT_FALSE(fate_.has_value()) << "told twice";
-                                    fate_ = fate;
-                                    told_.notify_one();
-                                  });
+                                  {.on_gone =
+                                       [this](int, PeerFate fate) {
+                                         std::lock_guard lock(mutex_);
+                                         EXPECT_FALSE(fate_.has_value()) << "told twice";
+                                         fate_ = fate;
+                                         told_.notify_one();
+                                       },
+                                   .on_beat = {}});
     ASSERT_THAT(monitor, support::IsOk());
     monitor_ = *std::move(monitor);
   }

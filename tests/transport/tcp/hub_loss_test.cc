@@ -171,6 +171,30 @@ TEST(Loss, IsToldToAll) {
   group.ExpectSuccess(0);
 }
 
+// Rank 5 is on the host of rank 0, which hears of its end by other ways.
+TEST(Loss, OfANeighbourIsToldToPeersNowAndLater) {
+  TestHub first(0), second(1), late(2);
+  const Peers firsts = {{1, second.address()}, {2, late.address()}};
+  const PeerAddress unused = AddressOf(5, Loopback(1));
+  ASSERT_THAT(first->Start(firsts), IsOk());
+  ASSERT_THAT(second->Start(Peers{{0, first.address()}, {5, unused}}), IsOk());
+  ASSERT_THAT(late->Start(Peers{{0, first.address()}, {5, unused}}), IsOk());
+  ASSERT_THAT(first->Connect(std::vector{1}, In(kPatience)), IsOk());
+  first->ReportLoss(5, "rank 5 was lost: its process ended");
+  EXPECT_THAT(second.WaitForLoss(5), Optional(std::string("rank 5 was lost: its process ended")));
+  ASSERT_THAT(first->Connect(std::vector{2}, In(kPatience)), IsOk());
+  EXPECT_THAT(late.WaitForLoss(5), Optional(std::string("rank 5 was lost: its process ended")));
+  EXPECT_EQ(first.losses(), 0);
+}
+
+TEST(Loss, OfAPeerReportedByOthersEndsIt) {
+  TestWorld world(3);
+  world.ConnectAll();
+  world[0]->ReportLoss(2, "rank 2 was lost: so they say");
+  for (const int rank : {0, 1}) EXPECT_THAT(world[rank].WaitForLoss(2), Optional(HasSubstr("so they say")));
+  EXPECT_THAT(world[2].WaitForLoss(0), Optional(HasSubstr("it has given this rank up")));
+}
+
 // --- Strangers ---
 
 HandshakeIdentity Identity(int rank, uint64_t epoch = 1) {

@@ -209,6 +209,16 @@ TEST(Announcements, ReachEveryPeer) {
   EXPECT_THAT(world[2].WaitForAnnouncement(1), Optional(announcement));
 }
 
+TEST(Announcements, ReachWhoIsConnectedWithLater) {
+  TestWorld world(2);
+  world[0]->Announce({3, StatusCode::kAborted, 1, "first"});
+  ASSERT_THAT(world[1]->Connect(std::vector{0}, In(0)), MatchesStatus(StatusCode::kDeadlineExceeded, ""));
+  world[0]->Reach(std::vector{1, 17});  // the second is no peer
+  const auto heard = world[1].WaitForAnnouncement(0);
+  ASSERT_TRUE(heard.has_value());
+  EXPECT_EQ(heard->text, "first");
+}
+
 TEST(Announcements, LongOnesAreCut) {
   TestWorld world(2);
   world.ConnectAll();

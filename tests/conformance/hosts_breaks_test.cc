@@ -1,0 +1,145 @@
+// A communicator over hosts that one rank has given up, or lost a rank of: all its ranks learn it, whoever they are
+// connected with and whether or not those of their host are in a call.
+#include <signal.h>
+
+#include <algorithm>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "conformance/failure_fixture.h"
+
+namespace gyre {
+namespace {
+
+// Not a deadline: what the ranks of these tests must learn of otherwise.
+constexpr seconds kFar{20};
+// Long after which they must have learned it.
+constexpr double kSoon = 1.5;
+
+// Rank `victim` dies after a barrier, while `waiter` alone is in a call, which must name it.
+void ExpectTheLoneWaiterToLearnOfTheLoss(const HostSizes& hosts, int waiter, int victim,
+                                         const std::vector<int>& members) {
+  support::ProcessGroup group(std::accumulate(hosts.begin(), hosts.end(), 0), [&](const Rank& rank) {
+    auto runtime = JoinJob(rank, JobOptions(rank, hosts));
+    ASSERT_NE(runtime, nullptr);
+    const bool member = std::ranges::count(members, rank.rank) > 0;
+    auto part = runtime->world().Split(member ? members : std::vector<int>());
+    ASSERT_THAT(part, IsOk());
+    ASSERT_THAT(runtime->world().Barrier(), IsOk());
+    if (rank == victim) {
+      std::this_thread::sleep_for(milliseconds(100));
+      raise(SIGKILL);
+    }
+    if (rank != waiter) return std::this_thread::sleep_for(seconds(3));
+    const auto start = steady_clock::now();
+    std::vector<float> data(100);
+    EXPECT_THAT((*part)->AllReduce(data, {.timeout = kFar}),
+                MatchesStatus(StatusCode::kAborted, absl::StrCat("rank ", victim)));
+    EXPECT_LT(SecondsSince(start), kSoon);
+  });
+  for (int r = 0; r < group.size(); ++r) {
+    if (r == victim) {
+      group.ExpectExitCode(r, 128 + SIGKILL);
+    } else {
+      group.ExpectSuccess(r);
+    }
+  }
+}
+
+// In the world 0 and 2 are connected, and 1 and 3.
+TEST(LostMember, IsNamedToWhomTheWorldDidNotConnectItWith) {
+  ExpectTheLoneWaiterToLearnOfTheLoss({2, 2}, 0, 3, {0, 3});
+}
+
+// Ranks 1 and 2 are connected with nobody: rank 3 is alone on its host.
+TEST(LostMember, IsNamedToRanksWithoutConnections) {
+  ExpectTheLoneWaiterToLearnOfTheLoss({3, 1}, 2, 3, {0, 1, 2, 3});
+}
+
+TEST_P(OverHosts, AWaiterLearnsOfABreakByAMessageWithinAHost) {
+  OnHosts({2, 1}, [](const Rank& rank, Runtime& runtime) {
+    Communicator& world = runtime.world();
+    std::vector<float> data(10);
+    ASSERT_THAT(world.Barrier(), IsOk());
+    if (rank == 1) std::this_thread::sleep_for(seconds(2));
+    if (rank == 0) {
+      EXPECT_THAT(world.Receive(data, 1, {.timeout = milliseconds(200)}),
+                  MatchesStatus(StatusCode::kDeadlineExceeded, "rank 1 did not come"));
+      std::this_thread::sleep_for(seconds(2));
+    }
+    if (rank == 2) {
+      const auto start = steady_clock::now();
+      const absl::Status status = world.AllReduce(data, {.timeout = kFar});
+      EXPECT_TRUE(absl::StrContains(status.message(), "rank 0 gave the communicator up: ")) << status;
+      EXPECT_LT(SecondsSince(start), kSoon);
+    }
+    EXPECT_FALSE(world.Barrier({.timeout = kFar}).ok());
+  });
+}
+
+TEST_P(OverHosts, WhoLeavesAtOnceStillTellsWhy) {
+  OnHosts({2, 1}, [](const Rank& rank, Runtime& runtime) {
+    Communicator& world = runtime.world();
+    std::vector<float> data(10);
+    ASSERT_THAT(world.Barrier(), IsOk());
+    if (rank == 0) {
+      EXPECT_FALSE(world.Receive(data, 1, {.timeout = milliseconds(100)}).ok());
+      return;
+    }
+    const absl::Status status = world.AllReduce(data, {.timeout = kFar});
+    EXPECT_TRUE(absl::StrContains(status.message(), "rank 1 did not come")) << status;
+  });
+}
+
+TEST_P(OverHosts, ADestroyedCommunicatorEndsTheOthersCallsOnIt) {
+  OnHosts({1, 1}, [](const Rank& rank, Runtime& runtime) {
+    auto part = runtime.world().Split(std::vector{0, 1});
+    ASSERT_THAT(part, IsOk());
+    std::vector<float> data(10, 1);
+    ASSERT_THAT((*part)->AllReduce(data), IsOk());
+    if (rank == 1) {
+      part->reset();
+    } else {
+      const auto start = steady_clock::now();
+      EXPECT_THAT((*part)->AllReduce(data, {.timeout = kFar}), MatchesStatus(StatusCode::kAborted, "rank 1"));
+      EXPECT_LT(SecondsSince(start), kSoon);
+    }
+    // Nobody takes anybody for lost.
+    EXPECT_THAT(runtime.world().AllReduce(data), IsOk());
+  });
+}
+
+TEST_P(OverHosts, ARefusedMessageEndsItsCounterpart) {
+  OnHosts({1, 1}, [](const Rank& rank, Runtime& runtime) {
+    std::vector<float> data(10);
+    const auto start = steady_clock::now();
+    if (rank == 0) {
+      EXPECT_THAT(runtime.world().Send(data, 1, {.timeout = milliseconds(-1)}),
+                  MatchesStatus(StatusCode::kInvalidArgument, "timeout"));
+    } else {
+      EXPECT_THAT(runtime.world().Receive(data, 0, {.timeout = kFar}),
+                  MatchesStatus(StatusCode::kInvalidArgument, "timeout"));
+    }
+    EXPECT_LT(SecondsSince(start), kSoon);
+    EXPECT_THAT(runtime.world().Barrier(), MatchesStatus(StatusCode::kFailedPrecondition, "unusable"));
+  });
+}
+
+// What a rank says of a communicator may come to others before they have made it.
+TEST_P(OverHosts, AnEarlyBreakIsNotLost) {
+  OnHosts({2, 1}, [](const Rank& rank, Runtime& runtime) {
+    for (int i = 0; i < 20; ++i) {
+      auto part = runtime.world().Split(std::vector{0, 1, 2});
+      ASSERT_THAT(part, IsOk());
+      std::vector<float> in(10), out(rank == i % 3 ? 9 : 10);
+      const auto start = steady_clock::now();
+      const absl::Status status = (*part)->AllReduce(in, out, {.timeout = kFar});
+      EXPECT_TRUE(absl::StrContains(status.message(), "output has 9 elements; 10 expected")) << status;
+      EXPECT_LT(SecondsSince(start), kSoon);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace gyre
