@@ -93,20 +93,37 @@ TEST_P(OverHosts, WhoLeavesAtOnceStillTellsWhy) {
 }
 
 TEST_P(OverHosts, ADestroyedCommunicatorEndsTheOthersCallsOnIt) {
-  OnHosts({1, 1}, [](const Rank& rank, Runtime& runtime) {
-    auto part = runtime.world().Split(std::vector{0, 1});
+  OnHosts({2, 1}, [](const Rank& rank, Runtime& runtime) {
+    auto part = runtime.world().Split(std::vector{0, 1, 2});
     ASSERT_THAT(part, IsOk());
     std::vector<float> data(10, 1);
     ASSERT_THAT((*part)->AllReduce(data), IsOk());
-    if (rank == 1) {
+    if (rank == 2) {
       part->reset();
     } else {
       const auto start = steady_clock::now();
-      EXPECT_THAT((*part)->AllReduce(data, {.timeout = kFar}), MatchesStatus(StatusCode::kAborted, "rank 1"));
+      EXPECT_THAT((*part)->AllReduce(data, {.timeout = kFar}), MatchesStatus(StatusCode::kAborted, "rank 2"));
       EXPECT_LT(SecondsSince(start), kSoon);
     }
     // Nobody takes anybody for lost.
     EXPECT_THAT(runtime.world().AllReduce(data), IsOk());
+  });
+}
+
+// In the world 0 and 2 are connected, and 1 and 3.
+TEST_P(OverHosts, ABreakReachesWhomTheWorldDidNotConnectWith) {
+  OnHosts({2, 2}, [](const Rank& rank, Runtime& runtime) {
+    const bool member = rank == 0 || rank == 3;
+    auto part = runtime.world().Split(member ? std::vector{0, 3} : std::vector<int>());
+    ASSERT_THAT(part, IsOk());
+    std::vector<float> in(10), out(rank == 0 ? 9 : 10);
+    if (member) {
+      const auto start = steady_clock::now();
+      const absl::Status status = (*part)->AllReduce(in, out, {.timeout = kFar});
+      EXPECT_TRUE(absl::StrContains(status.message(), "output has 9 elements; 10 expected")) << status;
+      EXPECT_LT(SecondsSince(start), kSoon);
+    }
+    EXPECT_THAT(runtime.world().Barrier(), IsOk());
   });
 }
 

@@ -69,7 +69,7 @@ class Hub {
   // kInvalidArgument: an endpoint is not an address; kFailedPrecondition: started or closed before.
   absl::Status Start(const std::map<int, PeerAddress>& peers);
 
-  // Blocks until there is a control connection with each of them. kUnavailable: one of them has ended;
+  // Blocks until there has been a control connection with each of them. kUnavailable: one of them is lost;
   // kDeadlineExceeded names those that were not reached, and why (attempts go on); kFailedPrecondition: closed.
   absl::Status Connect(std::span<const int> peers, TimePoint deadline);
 

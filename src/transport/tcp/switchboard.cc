@@ -168,8 +168,9 @@ absl::Status Switchboard::WaitUntilUp(std::span<const int> ranks, TimePoint dead
     size_t up = 0;
     for (const int rank : ranks) {
       const Peer& peer = peers_.at(rank);
-      RETURN_IF_ERROR(EndOf(peer));
-      up += peer.up ? 1 : 0;
+      const bool was_up = peer.fate == Fate::kLeft && !closed_;  // it came, and left in order
+      if (!was_up) RETURN_IF_ERROR(EndOf(peer));
+      up += peer.up || was_up ? 1 : 0;
     }
     if (up == ranks.size()) return absl::OkStatus();
     const TimePoint now = std::chrono::steady_clock::now();

@@ -76,7 +76,8 @@ class Switchboard {
   // The last failure to connect; empty where nothing is known.
   std::string LastProblem(int rank) const;
 
-  // Control connections with these: kUnavailable as soon as one of them has ended, kDeadlineExceeded names the missing.
+  // Until there has been a control connection with each of these: kUnavailable as soon as one of them is lost,
+  // kDeadlineExceeded names the missing.
   absl::Status WaitUntilUp(std::span<const int> ranks, TimePoint deadline) const;
 
   // --- The end ---
