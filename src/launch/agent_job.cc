@@ -48,7 +48,8 @@ absl::StatusOr<Job> MakeJob(const AgentJob& message) {
 std::variant<AgentDuty, Failure> TakeUpJob(const AgentJob& message) {
   if (message.version != GYRE_VERSION_STRING) {
     return Failure{kExitNotStarted, "version",
-                   absl::StrCat("the launcher is version ", message.version, " and the agent " GYRE_VERSION_STRING)};
+                   absl::StrCat("the launcher is version ", message.version, " and the agent " GYRE_VERSION_STRING,
+                                "; try: one version of gyrerun on all hosts")};
   }
   if (message.directory.empty() || chdir(message.directory.c_str()) != 0) {
     return Failure{kExitNotStarted, "working directory",

@@ -37,11 +37,10 @@ bool HasNul(const std::vector<std::string>& texts) {
 }  // namespace
 
 std::string EncodeHello(const Hello& hello) {
-  std::string payload;
-  WireWriter writer(payload);
-  writer.Text(hello.version);
-  writer.Text(hello.host);
-  return payload;
+  return Written([&](WireWriter& writer) {
+    writer.Text(hello.version);
+    writer.Text(hello.host);
+  });
 }
 
 absl::StatusOr<Hello> DecodeHello(std::string_view payload) {
@@ -55,24 +54,23 @@ absl::StatusOr<Hello> DecodeHello(std::string_view payload) {
 }
 
 std::string EncodeJob(const AgentJob& job) {
-  std::string payload;
-  WireWriter writer(payload);
-  writer.Text(job.version);
-  writer.Text(job.job_id);
-  writer.Text(job.secret);
-  writer.U32(job.size);
-  writer.U32(job.first_rank);
-  writer.U32(job.ranks);
-  Texts(writer, job.command);
-  writer.Text(job.directory);
-  Texts(writer, job.environment);
-  writer.U8(job.input);
-  writer.U8(job.serve_store);
-  writer.U8(job.loopback);
-  writer.Text(job.host);
-  writer.Text(job.interface);
-  writer.U64(static_cast<uint64_t>(job.grace.count()));
-  return payload;
+  return Written([&](WireWriter& writer) {
+    writer.Text(job.version);
+    writer.Text(job.job_id);
+    writer.Text(job.secret);
+    writer.U32(job.size);
+    writer.U32(job.first_rank);
+    writer.U32(job.ranks);
+    Texts(writer, job.command);
+    writer.Text(job.directory);
+    Texts(writer, job.environment);
+    writer.U8(job.input);
+    writer.U8(job.serve_store);
+    writer.U8(job.loopback);
+    writer.Text(job.host);
+    writer.Text(job.interface);
+    writer.U64(static_cast<uint64_t>(job.grace.count()));
+  });
 }
 
 absl::StatusOr<AgentJob> DecodeJob(std::string_view payload) {
@@ -105,83 +103,75 @@ absl::StatusOr<AgentJob> DecodeJob(std::string_view payload) {
 }
 
 std::string EncodeFailure(const Failure& failure) {
-  std::string payload;
-  WireWriter writer(payload);
-  writer.U32(static_cast<uint32_t>(failure.exit_code));
-  writer.Text(failure.stage);
-  writer.Text(failure.message);
-  return payload;
+  return Written([&](WireWriter& writer) {
+    writer.I32(failure.exit_code);
+    writer.Text(failure.stage);
+    writer.Text(failure.message);
+  });
 }
 
 absl::StatusOr<Failure> DecodeFailure(std::string_view payload) {
   WireReader reader(payload);
-  const uint32_t code = reader.U32();
   Failure failure;
+  failure.exit_code = reader.I32();
   failure.stage = reader.Text();
   failure.message = reader.Text();
-  if (!reader.AtEnd() || code < 1 || code > 255) return Malformed("failure");
-  failure.exit_code = static_cast<int>(code);
+  if (!reader.AtEnd() || failure.exit_code < 1 || failure.exit_code > 255) return Malformed("failure");
   return failure;
 }
 
 std::string EncodeRankEnd(const RankEnd& end, TimePoint start) {
-  std::string payload;
-  WireWriter writer(payload);
-  writer.U32(static_cast<uint32_t>(end.rank));
-  writer.U32(static_cast<uint32_t>(end.pid));
-  writer.U64(static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(end.when - start).count()));
-  writer.U8(static_cast<uint8_t>(end.code));
-  writer.U8(static_cast<uint8_t>(end.signal));
-  writer.U8(end.core_dumped);
-  writer.U32(static_cast<uint32_t>(end.exec_error));
-  writer.U8(end.asked_to);
-  return payload;
+  return Written([&](WireWriter& writer) {
+    writer.I32(end.rank);
+    writer.I32(end.pid);
+    writer.U64(static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(end.when - start).count()));
+    writer.U8(static_cast<uint8_t>(end.code));
+    writer.U8(static_cast<uint8_t>(end.signal));
+    writer.U8(end.core_dumped);
+    writer.I32(end.exec_error);
+    writer.U8(end.asked_to);
+  });
 }
 
 absl::StatusOr<RankEnd> DecodeRankEnd(std::string_view payload, TimePoint start) {
   WireReader reader(payload);
   RankEnd end;
-  const uint32_t rank = reader.U32();
-  end.pid = static_cast<pid_t>(reader.U32());
+  end.rank = reader.I32();
+  end.pid = reader.I32();
   const uint64_t after = reader.U64();
   end.code = reader.U8();
   end.signal = reader.U8();
   end.core_dumped = reader.U8() != 0;
-  const uint32_t exec_error = reader.U32();
+  end.exec_error = reader.I32();
   end.asked_to = reader.U8() != 0;
-  if (!reader.AtEnd() || rank > INT32_MAX || after > kLongestJob || exec_error > INT32_MAX) return Malformed("end");
-  end.rank = static_cast<int>(rank);
-  end.exec_error = static_cast<int>(exec_error);
+  if (!reader.AtEnd() || end.rank < 0 || after > kLongestJob || end.exec_error < 0) return Malformed("end");
   end.when = start + std::chrono::microseconds(after);
   return end;
 }
 
 std::string EncodeOutput(const OutputPiece& piece) {
-  std::string payload;
-  WireWriter writer(payload);
-  writer.U32(static_cast<uint32_t>(piece.rank));
-  writer.U8(static_cast<uint8_t>(piece.stream));
-  writer.Raw(piece.bytes);
-  return payload;
+  return Written([&](WireWriter& writer) {
+    writer.I32(piece.rank);
+    writer.U8(static_cast<uint8_t>(piece.stream));
+    writer.Raw(piece.bytes);
+  });
 }
 
 absl::StatusOr<OutputPiece> DecodeOutput(std::string_view payload) {
   WireReader reader(payload);
-  const uint32_t rank = reader.U32();
   OutputPiece piece;
+  piece.rank = reader.I32();
   piece.stream = reader.U8();
-  if (!reader.ok() || rank > INT32_MAX || piece.stream < 1 || piece.stream > 2) return Malformed("output");
-  piece.rank = static_cast<int>(rank);
+  if (!reader.ok() || piece.rank < 0 || piece.stream < 1 || piece.stream > 2) return Malformed("output");
   piece.bytes = payload.substr(5);
   return piece;
 }
 
 std::string EncodePair(uint32_t a, uint32_t b) {
-  std::string payload;
-  WireWriter writer(payload);
-  writer.U32(a);
-  writer.U32(b);
-  return payload;
+  return Written([&](WireWriter& writer) {
+    writer.U32(a);
+    writer.U32(b);
+  });
 }
 
 absl::StatusOr<std::pair<uint32_t, uint32_t>> DecodePair(std::string_view payload) {
@@ -193,9 +183,7 @@ absl::StatusOr<std::pair<uint32_t, uint32_t>> DecodePair(std::string_view payloa
 }
 
 std::string EncodeNumber(uint32_t number) {
-  std::string payload;
-  WireWriter(payload).U32(number);
-  return payload;
+  return Written([&](WireWriter& writer) { writer.U32(number); });
 }
 
 absl::StatusOr<uint32_t> DecodeNumber(std::string_view payload) {

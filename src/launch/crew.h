@@ -26,9 +26,9 @@ class CrewEvents {
   virtual bool told() const = 0;  // the ranks were sent a signal to end
 };
 
-// Why a job could not be started: what to print, and gyrerun's exit code.
+// Why a job could not be started: one line to print, and gyrerun's exit code.
 struct StartFailure {
-  std::vector<std::string> lines;
+  std::string line;
   int exit_code = 0;
 };
 

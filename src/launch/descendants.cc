@@ -18,7 +18,7 @@
 #include <thread>
 
 #include "base/fd.h"
-#include "launch/pidfd.h"
+#include "base/pidfd.h"
 
 namespace gyre::launch {
 

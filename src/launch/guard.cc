@@ -13,11 +13,11 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/pidfd.h"
 #include "base/status.h"
 #include "launch/descendants.h"
 #include "launch/exit_code.h"
 #include "launch/output_sink.h"
-#include "launch/pidfd.h"
 #include "launch/signals.h"
 
 namespace gyre::launch {

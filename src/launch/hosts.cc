@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "launch/report.h"
 #include "net/endpoint.h"
 
 namespace gyre::launch {
@@ -26,11 +27,17 @@ absl::Status Wrong(std::string_view what) {
   return absl::InvalidArgumentError(ToAbsl(what));
 }
 
-absl::StatusOr<int> ParseSlots(std::string_view text) {
+// A word of somebody's file, in a message of one line.
+std::string Quoted(std::string_view word) {
+  return absl::StrCat("\"", OneLine(word.substr(0, kLongestName)), "\"");
+}
+
+absl::StatusOr<int> ParseSlots(std::string_view text, std::string_view host) {
   int slots = 0;
   const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
   if (digits && absl::SimpleAtoi(ToAbsl(text), &slots) && slots >= 1 && slots <= kMaxSlots) return slots;
-  return Wrong(absl::StrCat("\"", ToAbsl(text), "\" is no number of slots (1 to ", kMaxSlots, ")"));
+  return Wrong(absl::StrCat("host ", OneLine(host.substr(0, kLongestName)), ": ", Quoted(text),
+                            " is no number of slots (1 to ", kMaxSlots, ")"));
 }
 
 // What reaches the remote shell's command line: nothing that it or a shell behind it could take for something else.
@@ -41,7 +48,7 @@ absl::Status CheckName(std::string_view name) {
       !WithoutUser(name).empty()) {
     return absl::OkStatus();
   }
-  return Wrong(absl::StrCat("\"", ToAbsl(name.substr(0, kLongestName)), "\" is no name of a host"));
+  return Wrong(absl::StrCat(Quoted(name), " is no name of a host"));
 }
 
 // "host", "host:N", "[v6]:N", "v6".
@@ -53,7 +60,7 @@ absl::StatusOr<HostSlots> ParseHost(std::string_view text) {
   if (bracket != std::string_view::npos) {
     name = text.substr(1, bracket - 1);
     given = bracket + 1 < text.size();
-    if (given && text[bracket + 1] != ':') return Wrong(absl::StrCat("\"", ToAbsl(text), "\" is no host"));
+    if (given && text[bracket + 1] != ':') return Wrong(absl::StrCat(Quoted(text), " is no host"));
     if (given) slots = text.substr(bracket + 2);
   } else if (std::count(text.begin(), text.end(), ':') == 1) {  // more of them make an IPv6 address
     name = text.substr(0, text.find(':'));
@@ -63,7 +70,7 @@ absl::StatusOr<HostSlots> ParseHost(std::string_view text) {
   HostSlots host{std::string(name), 1};
   RETURN_IF_ERROR(CheckName(name));
   if (given) {
-    ASSIGN_OR_RETURN(host.slots, ParseSlots(slots));
+    ASSIGN_OR_RETURN(host.slots, ParseSlots(slots, name));
   }
   return host;
 }
@@ -77,7 +84,7 @@ absl::Status AddTo(std::vector<HostSlots>& hosts, HostSlots host) {
   }
   known->slots += host.slots;
   if (known->slots <= kMaxSlots) return absl::OkStatus();
-  return Wrong(absl::StrCat(known->name, " has more than ", kMaxSlots, " slots"));
+  return Wrong(absl::StrCat("host ", known->name, ": more than ", kMaxSlots, " slots"));
 }
 
 // A line without its comment. Empty: `host` stays as it is.
@@ -89,9 +96,11 @@ absl::StatusOr<std::vector<HostSlots>> ParseLine(const std::string& line) {
   ASSIGN_OR_RETURN(HostSlots host, ParseHost(word));
   const bool colon = word != host.name && !word.ends_with(']');
   for (bool slots_seen = colon; words >> word; slots_seen = true) {
-    if (!word.starts_with("slots=")) return Wrong(absl::StrCat("\"", word, "\" is not slots=N"));
-    if (slots_seen) return Wrong("the slots are given twice");
-    ASSIGN_OR_RETURN(host.slots, ParseSlots(std::string_view(word).substr(6)));
+    if (!word.starts_with("slots=")) {
+      return Wrong(absl::StrCat("host ", host.name, ": ", Quoted(word), " is not slots=N"));
+    }
+    if (slots_seen) return Wrong(absl::StrCat("host ", host.name, ": the slots are given twice"));
+    ASSIGN_OR_RETURN(host.slots, ParseSlots(std::string_view(word).substr(6), host.name));
   }
   found.push_back(std::move(host));
   return found;
@@ -113,6 +122,7 @@ absl::StatusOr<std::vector<HostSlots>> ParseHostList(std::string_view text) {
 
 absl::StatusOr<std::vector<HostSlots>> ParseHostfile(std::string_view text, std::string_view file) {
   std::vector<HostSlots> hosts;
+  const std::string name = absl::StrCat("hostfile ", OneLine(file));
   std::istringstream stream{std::string(text)};
   int number = 0;
   for (std::string line; std::getline(stream, line);) {
@@ -121,10 +131,10 @@ absl::StatusOr<std::vector<HostSlots>> ParseHostfile(std::string_view text, std:
     absl::Status status = found.status();
     if (found.ok() && !found->empty()) status = AddTo(hosts, std::move(found->front()));
     if (!status.ok()) {
-      return Wrong(absl::StrCat(ToAbsl(file), ":", number, ": ", status.message(), "; try: ", kFileExample));
+      return Wrong(absl::StrCat(name, ":", number, ": ", status.message(), "; try: ", kFileExample));
     }
   }
-  if (hosts.empty()) return Wrong(absl::StrCat(ToAbsl(file), ": names no host; try: ", kFileExample));
+  if (hosts.empty()) return Wrong(absl::StrCat(name, ": names no host; try: ", kFileExample));
   return hosts;
 }
 
@@ -133,10 +143,13 @@ absl::StatusOr<std::vector<HostSlots>> ReadHostfile(const std::string& path) {
   std::string text(kLargestFile + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad() || !file.is_open() || (file.fail() && !file.eof())) {
-    return Wrong(absl::StrCat(path, ": cannot be read (", std::strerror(errno), "); try: ls -l ", path));
+    return Wrong(absl::StrCat("hostfile ", OneLine(path), ": cannot be read (", std::strerror(errno), "); try: ls -l ",
+                              OneLine(path)));
   }
   text.resize(static_cast<size_t>(file.gcount()));
-  if (text.size() > kLargestFile) return Wrong(absl::StrCat(path, ": is no hostfile (over 1 MiB); try: another file"));
+  if (text.size() > kLargestFile) {
+    return Wrong(absl::StrCat("hostfile ", OneLine(path), ": is no hostfile (over 1 MiB); try: another file"));
+  }
   return ParseHostfile(text, path);
 }
 

@@ -25,7 +25,7 @@ struct HostSlots {
 absl::StatusOr<std::vector<HostSlots>> ParseHostList(std::string_view text);
 
 // A host a line, "host slots=N", "host:N" or "host"; from '#' on a comment. Errors as above, beginning with
-// "FILE:LINE: ", where `file` is what to call it.
+// "hostfile FILE:LINE: ", where `file` is what to call it.
 absl::StatusOr<std::vector<HostSlots>> ParseHostfile(std::string_view text, std::string_view file);
 absl::StatusOr<std::vector<HostSlots>> ReadHostfile(const std::string& path);
 

@@ -21,7 +21,7 @@ constexpr Duration kBetweenLooks = std::chrono::milliseconds(100);  // at the ch
 void LocalCrew::Start() {
   const absl::Status started = StartAll();
   if (started.ok()) return;
-  failure_ = {{absl::StrCat(started.message(), "; the job was not started; try: a smaller -np, or again later")},
+  failure_ = {absl::StrCat(started.message(), "; the job was not started; try: a smaller -np, or again later"),
               kExitNotStarted};
 }
 

@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <csignal>
 
+#include "base/pidfd.h"
 #include "base/status.h"
-#include "launch/pidfd.h"
 
 namespace gyre::launch {
 

@@ -29,6 +29,7 @@ namespace {
 constexpr size_t kReachedAtOnce = 64;  // remote shells that are on their way
 constexpr uint32_t kCreditStep = kOutputWindow / 8;
 constexpr size_t kDropLines = size_t{1} << 20;  // of remote standard error, while so much waits for our reader
+constexpr Duration kOthersShow = std::chrono::milliseconds(500);
 constexpr Duration kAgentsEnd = std::chrono::seconds(4);
 constexpr Duration kShellsDie = std::chrono::seconds(5);
 
@@ -46,10 +47,8 @@ std::string NotStarted(std::string line) {
   return line;
 }
 
-std::string FailureLine(const RemoteHost& host) {
-  const HostFailure& failure = host.failure();
-  return absl::StrCat(HostPrefix(host), failure.stage, ": ", failure.cause,
-                      failure.next.empty() ? "" : "; try: ", failure.next);
+std::string Why(const RemoteHost& host) {
+  return absl::StrCat(host.failure().stage, ": ", host.failure().cause);
 }
 
 }  // namespace
@@ -65,7 +64,7 @@ RemoteCrew::RemoteCrew(const Options& options, const std::vector<HostRanks>& hos
 void RemoteCrew::Start() {
   const absl::Status prepared = Prepare();
   if (!prepared.ok()) {
-    failure_ = {{NotStarted(std::string(prepared.message()))}, kExitNotStarted};
+    failure_ = {NotStarted(absl::StrCat("this host: ", prepared.message())), kExitNotStarted};
     return;
   }
   events_.Verbose(absl::StrCat("job ", keys_.job_id, ": ", ranks_.size(), " ranks on ", hosts_.size(), " hosts"));
@@ -130,6 +129,7 @@ std::optional<TimePoint> RemoteCrew::next() const {
   TimePoint next = next_beat_;
   if (phase_ != Phase::kReaching) return next;
   next = std::min(next, start_deadline_);
+  if (first_gone_) return std::min(next, fail_at_);
   for (const Host& host : hosts_) {
     if (host.remote->state() == RemoteHost::State::kWaiting) next = std::min(next, host.remote->next_attempt());
   }
@@ -138,10 +138,7 @@ std::optional<TimePoint> RemoteCrew::next() const {
 
 void RemoteCrew::OnTime(TimePoint now) {
   if (failure_ || phase_ == Phase::kCancelled) return;
-  if (phase_ == Phase::kReaching) {
-    StartMore(now);
-    if (now >= start_deadline_) FailLate();
-  }
+  if (phase_ == Phase::kReaching) OnTimeBeforeStart(now);
   const bool beat = now >= next_beat_;
   if (beat) next_beat_ = now + kBeat;
   for (Host& host : hosts_) {
@@ -213,6 +210,7 @@ void RemoteCrew::StartRanks() {
   events_.OnStarted();
   events_.Verbose(absl::StrCat("all hosts are ready; store at ", store_));
   for (Host& host : hosts_) {
+    host.remote->ReleaseLines();
     host.remote->BeginWatch(start_);
     host.remote->Send(AgentMessage::kStart, store_);
   }
@@ -224,25 +222,36 @@ void RemoteCrew::StartRanks() {
   input_->Start();
 }
 
-void RemoteCrew::FailLate() {
-  const auto late = [](const Host& host) { return !host.ready; };
-  const Host& first = *std::ranges::find_if(hosts_, late);
-  const double seconds = std::chrono::duration<double>(options_.start_timeout).count();
-  FailStart(absl::StrCat(HostPrefix(*first.remote), first.remote->Progress(), "; ", std::ranges::count_if(hosts_, late),
-                         " of ", hosts_.size(), " hosts were not ready within --start-timeout ", seconds, " s; try: ",
-                         QuotedCommand(RemoteCommand(options_, first.ranks.host)), ", or a longer --start-timeout"),
-            kExitNotStarted);
+void RemoteCrew::OnTimeBeforeStart(TimePoint now) {
+  const bool late = now >= start_deadline_;
+  if (!first_gone_ && !late) return StartMore(now);
+  // Hosts are often in the same trouble: all of them are named.
+  const auto under_way = [](const Host& host) {
+    return host.remote->state() == RemoteHost::State::kReaching || (host.open() && !host.ready);
+  };
+  if (late || now >= fail_at_ || std::ranges::none_of(hosts_, under_way)) FailStart(late);
 }
 
-// The first line names host, stage, cause and what to try; then how far every host has come.
-void RemoteCrew::FailStart(std::string first_line, int exit_code) {
-  if (failure_) return;
-  failure_ = {{NotStarted(std::move(first_line))}, exit_code};
+// Of those that keep the job from starting, the first one by time comes first.
+std::vector<HostFailure> RemoteCrew::Troubles(bool late) const {
+  std::vector<HostFailure> troubles;
   for (const Host& host : hosts_) {
-    if (hosts_.size() == 1) break;
-    failure_->lines.push_back(absl::StrCat("  ", host.ranks.host, " (", RanksText(host.ranks),
-                                           "): ", host.ready ? "ready" : host.remote->Progress()));
+    if (late ? host.ready : !host.remote->in_trouble()) continue;
+    const bool first = first_gone_ == host.remote->index();
+    troubles.insert(first ? troubles.begin() : troubles.end(), host.remote->Trouble());
   }
+  return troubles;
+}
+
+void RemoteCrew::FailStart(bool late) {
+  const std::vector<HostFailure> troubles = Troubles(late);
+  std::string summary;
+  if (late) {
+    const double seconds = std::chrono::duration<double>(options_.start_timeout).count();
+    summary = absl::StrCat(troubles.size(), " of ", hosts_.size(), " hosts were not ready within --start-timeout ",
+                           seconds, " s");
+  }
+  failure_ = {NotStartedLine(troubles, summary), troubles.front().exit_code};
   for (const Host& host : hosts_) CloseStreams(host);
 }
 
@@ -257,12 +266,17 @@ void RemoteCrew::OnNote(RemoteHost& remote, std::string_view note) {
 }
 
 void RemoteCrew::OnGone(RemoteHost& remote) {
-  const Host& host = hosts_[remote.index()];
-  if (phase_ == Phase::kReaching) return FailStart(FailureLine(remote), remote.failure().exit_code);
+  Host& host = hosts_[remote.index()];
+  if (phase_ == Phase::kReaching) {
+    host.ready = false;
+    if (!first_gone_) fail_at_ = Now() + kOthersShow;
+    if (!first_gone_) first_gone_ = remote.index();
+    return;
+  }
   CloseStreams(host);
   if (phase_ == Phase::kRunning) LoseRanks(host);
   if (phase_ == Phase::kFinishing && !host.done && !closing_) {
-    output_.Say(absl::StrCat(FailureLine(remote), "; some of its output may be missing"));
+    output_.Say(absl::StrCat(HostPrefix(remote), Why(remote), "; some of its output may be missing"));
   }
 }
 
@@ -272,9 +286,8 @@ void RemoteCrew::LoseRanks(const Host& host) {
     if (ranks_[rank].alive) lost.push_back(rank);
   }
   if (&host == hosts_.data() && input_) input_->Stop();
-  output_.Say(absl::StrCat(HostPrefix(*host.remote), "lost: ", host.remote->failure().stage, ": ",
-                           host.remote->failure().cause, "; ", lost.empty() ? "its ranks had ended" : "with rank ",
-                           absl::StrJoin(lost, ", ")));
+  output_.Say(absl::StrCat(HostPrefix(*host.remote), "lost: ", Why(*host.remote), "; ",
+                           lost.empty() ? "its ranks had ended" : "with rank ", absl::StrJoin(lost, ", ")));
   for (const int rank : lost) {
     ranks_[rank].alive = false;
     --alive_;

@@ -61,8 +61,9 @@ class RemoteCrew final : public Crew, public RemoteHostEvents {
   absl::Status Prepare();
   void StartMore(TimePoint now);
   void StartRanks();
-  void FailStart(std::string first_line, int exit_code);
-  void FailLate();
+  void OnTimeBeforeStart(TimePoint now);
+  std::vector<HostFailure> Troubles(bool late) const;
+  void FailStart(bool late);
   AgentJob JobFor(const Host& host) const;
 
   // RemoteHostEvents
@@ -97,6 +98,8 @@ class RemoteCrew final : public Crew, public RemoteHostEvents {
   std::string store_;      // its endpoint, once known
   std::optional<InputForwarder> input_;
   TimePoint start_deadline_{};
+  std::optional<uint32_t> first_gone_;  // of the hosts, before the start
+  TimePoint fail_at_{};                 // then: when others have had the time to show the same trouble
   TimePoint start_{};
   TimePoint next_beat_{};
   bool closing_ = false;

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -134,8 +135,6 @@ absl::Status RemoteHost::TakeFrame(const Frame& frame) {
   ASSIGN_OR_RETURN(const Hello hello, DecodeHello(frame.payload));
   state_ = State::kReached;
   BeginWatch(Now());
-  for (const std::string& line : held_lines_) events_.OnLine(*this, line);
-  held_lines_.clear();
   last_line_.clear();
   for (const auto line : absl::StrSplit(preamble_.skipped(), '\n', absl::SkipEmpty())) {
     events_.OnNote(*this, absl::StrCat("it greets with: ", line));
@@ -163,7 +162,7 @@ void RemoteHost::TakeError(std::string_view bytes) {
       block.remove_prefix(std::min(end + 1, block.size()));
       if (line.empty()) continue;
       last_line_ = line;
-      if (state_ != State::kReaching) {
+      if (lines_released_) {
         events_.OnLine(*this, line);
       } else if (held_lines_.size() < kHeldLines) {
         held_lines_.push_back(line);
@@ -199,9 +198,8 @@ void RemoteHost::OnAttemptEnded(const siginfo_t& info) {
   if (!last_line_.empty()) absl::StrAppend(&last_attempt_, ": ", last_line_);
   const int code = info.si_code == CLD_EXITED ? info.si_status : -1;
   if (code == kRemoteShellFailed && !std::ranges::any_of(held_lines_, WillNotPass)) {
-    channel_->Unwatch(poller_);
-    channel_.reset();
-    input_.Reset();
+    CloseInput();
+    NoteHeldLines();
     state_ = State::kWaiting;
     next_attempt_ = Now() + PauseAfter(attempts_);
     return events_.OnNote(*this, absl::StrCat("the remote shell ", last_attempt_, "; it is tried again"));
@@ -213,18 +211,34 @@ void RemoteHost::OnAttemptEnded(const siginfo_t& info) {
         absent ? "--remote-gyrerun with its path there" : QuotedCommand(setup_.command), kExitNotStarted});
 }
 
-std::string RemoteHost::Progress() const {
-  const std::string tries = attempts_ > 1 ? absl::StrCat(" (", attempts_, " attempts)") : "";
-  const std::string last = last_attempt_.empty() ? "" : absl::StrCat("; before, the remote shell ", last_attempt_);
-  switch (state_) {
-    case State::kWaiting:
-      if (attempts_ == 0) return "remote shell: not yet started";
-      return absl::StrCat("remote shell: ", last_attempt_, tries);
-    case State::kReaching: return absl::StrCat("agent: no word of it yet", tries, last);
-    case State::kReached: return "agent: reached";
-    case State::kGone: break;
+HostFailure RemoteHost::Trouble() const {
+  if (state_ == State::kGone) return failure_;
+  HostFailure trouble{"agent",
+                      "no word of it yet",
+                      absl::StrCat(QuotedCommand(setup_.command), ", or a longer --start-timeout"),
+                      kExitNotStarted,
+                      setup_.name,
+                      attempts_};
+  if (state_ == State::kReached) {
+    trouble.cause = "it was reached, but is not ready";
+  } else if (!last_attempt_.empty()) {
+    trouble.stage = "remote shell";
+    trouble.cause = OneLine(last_attempt_);
+  } else if (attempts_ == 0) {
+    trouble.stage = "remote shell";
+    trouble.cause = "not yet started";
   }
-  return absl::StrCat(failure_.stage, ": ", failure_.cause);
+  return trouble;
+}
+
+void RemoteHost::ReleaseLines() {
+  lines_released_ = true;
+  for (const std::string& line : std::exchange(held_lines_, {})) events_.OnLine(*this, line);
+}
+
+// Of all that it said, only the last line is part of a failure.
+void RemoteHost::NoteHeldLines() {
+  for (const std::string& line : std::exchange(held_lines_, {})) events_.OnNote(*this, absl::StrCat("it said: ", line));
 }
 
 void RemoteHost::Flush() {
@@ -242,13 +256,15 @@ void RemoteHost::CloseOutput() {
   process_.out.Reset();
 }
 
-void RemoteHost::Fail(HostFailure failure) {
+void RemoteHost::Fail(const HostFailure& failure) {
   if (state_ == State::kGone) return;
   state_ = State::kGone;
-  failure_ = std::move(failure);
+  failure_ = {
+      OneLine(failure.stage), OneLine(failure.cause), OneLine(failure.next), failure.exit_code, setup_.name, attempts_};
   CloseOutput();
   CloseInput();
   Kill();
+  NoteHeldLines();
   events_.OnGone(*this);
 }
 

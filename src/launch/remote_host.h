@@ -18,20 +18,13 @@
 #include "base/fd.h"
 #include "launch/agent_protocol.h"
 #include "launch/channel.h"
+#include "launch/host_failure.h"
 #include "launch/line_assembler.h"
 #include "launch/liveness.h"
 #include "launch/poller.h"
 #include "launch/rank_process.h"
 
 namespace gyre::launch {
-
-// Why a host is gone.
-struct HostFailure {
-  std::string stage;  // "remote shell", "agent", "working directory"
-  std::string cause;
-  std::string next;  // what to try; may be empty
-  int exit_code = 0;
-};
 
 class RemoteHost;
 
@@ -66,10 +59,12 @@ class RemoteHost {
   uint32_t index() const { return setup_.index; }
   State state() const { return state_; }
   bool process_lives() const { return process_.pid != 0; }
-  const HostFailure& failure() const { return failure_; }
+  const HostFailure& failure() const { return failure_; }  // why it is gone
+  // Whether it is gone, or an attempt to reach it has failed and none has succeeded since.
+  bool in_trouble() const { return state_ == State::kGone || (state_ != State::kReached && !last_attempt_.empty()); }
+  HostFailure Trouble() const;                              // why it is gone, or not ready by now
   TimePoint next_attempt() const { return next_attempt_; }  // where the state is kWaiting
   TimePoint heard() const { return liveness_->heard(); }    // the last sign of life of an agent that was reached
-  std::string Progress() const;                             // for people: how far it has come
 
   // Starts the remote shell. REQUIRES: kWaiting, and that its last process has ended.
   void Reach();
@@ -83,8 +78,12 @@ class RemoteHost {
   void BeginWatch(TimePoint now) { liveness_.emplace(setup_.patience, now); }
   void CheckLiveness(TimePoint now);
 
+  // From now on, lines of standard error are told as they come, after those that were held back so far: before the job
+  // starts they could only hide the one line that says why it does not.
+  void ReleaseLines();
+
   // Gives it up, and kills the remote shell.
-  void Fail(HostFailure failure);
+  void Fail(const HostFailure& failure);
   // The agent finds the end of its input, and ends.
   void CloseInput();
   void Kill();
@@ -99,6 +98,7 @@ class RemoteHost {
   absl::Status TakeFrame(const Frame& frame);
   void TakeError(std::string_view bytes);
   void CloseOutput();
+  void NoteHeldLines();
 
   const Setup setup_;
   Poller& poller_;
@@ -112,7 +112,8 @@ class RemoteHost {
   bool magic_seen_ = false;
   std::optional<Liveness> liveness_;
   LineAssembler error_lines_{4096};
-  std::vector<std::string> held_lines_;  // of standard error, until the agent has said hello
+  bool lines_released_ = false;
+  std::vector<std::string> held_lines_;  // of standard error, of this attempt, until they are released
   std::string last_line_;                // of standard error
   int attempts_ = 0;
   TimePoint next_attempt_{};

@@ -36,6 +36,16 @@ std::string QuotedCommand(const std::vector<std::string>& command) {
   return absl::StrJoin(command, " ", [](std::string* out, const std::string& word) { out->append(Quoted(word)); });
 }
 
+std::string OneLine(std::string_view text) {
+  constexpr size_t kLongest = 1000;
+  std::string line(text.substr(0, kLongest));
+  for (char& byte : line) {
+    if (static_cast<unsigned char>(byte) < ' ' || byte == '\x7f') byte = ' ';
+  }
+  if (line.size() < text.size()) line += "...";
+  return line;
+}
+
 std::string BuildReport() {
   std::string text = "gyre " GYRE_VERSION_STRING "\n";
   for (const BuildPart& part : kBuildParts) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launch/hosts.h"
@@ -19,5 +20,9 @@ std::string DryRunReport(const Options& options, const std::vector<HostRanks>& h
 
 // The command as a shell would take it, for people to read and copy.
 std::string QuotedCommand(const std::vector<std::string>& command);
+
+// What others wrote, as part of one line of gyrerun's own: control characters become blanks; the end is cut off after
+// 1000 bytes.
+std::string OneLine(std::string_view text);
 
 }  // namespace gyre::launch

@@ -233,7 +233,7 @@ int Supervisor::Run() {
   // Of several hosts, the first end by time need not be the first that was heard of.
   std::ranges::stable_sort(ends_, {}, &RankEnd::when);
   if (crew_->failure()) {
-    for (const std::string& line : crew_->failure()->lines) output_.Say(line);
+    output_.Say(crew_->failure()->line);
   } else {
     ReportRootCause();
   }

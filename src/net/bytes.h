@@ -32,6 +32,7 @@ class WireWriter {
   void U16(uint16_t value) { Integer(value); }
   void U32(uint32_t value) { Integer(value); }
   void U64(uint64_t value) { Integer(value); }
+  void I32(int32_t value) { Integer(static_cast<uint32_t>(value)); }  // two's complement
   void Raw(std::string_view bytes) { out_.append(bytes); }
   void Text(std::string_view text) {  // u32 length, then the bytes
     U32(static_cast<uint32_t>(text.size()));
@@ -47,6 +48,15 @@ class WireWriter {
   std::string& out_;
 };
 
+// All that `write(writer)` writes.
+template <typename Write>
+std::string Written(Write write) {
+  std::string bytes;
+  WireWriter writer(bytes);
+  write(writer);
+  return bytes;
+}
+
 // Reads from bytes it does not own. Past the end everything reads as zero or empty and ok() turns false for good, so
 // that a message is read in one go and judged once. Never allocates.
 class WireReader {
@@ -58,6 +68,7 @@ class WireReader {
   uint16_t U16() { return Integer<uint16_t>(); }
   uint32_t U32() { return Integer<uint32_t>(); }
   uint64_t U64() { return Integer<uint64_t>(); }
+  int32_t I32() { return static_cast<int32_t>(U32()); }  // a u32 that is no int32_t reads as a negative number
   std::string_view Raw(size_t size) {
     if (size > bytes_.size()) ok_ = false;
     if (!ok_) return {};

@@ -93,8 +93,8 @@ absl::Status RefusalStatus(uint8_t code, const HandshakeIdentity& self, const Ha
       return absl::AbortedError(
           absl::StrCat(Describe(peer), " is in epoch ", peer.epoch, ", ", Describe(self), " in epoch ", self.epoch));
     case kOtherVersion:
-      return absl::FailedPreconditionError(
-          absl::StrCat(Describe(peer), " speaks another version of Gyre's protocol: use one build everywhere"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          Describe(peer), " speaks another version of Gyre's protocol; try: one build of Gyre everywhere"));
     default: return NotGyre();
   }
 }
@@ -102,7 +102,7 @@ absl::Status RefusalStatus(uint8_t code, const HandshakeIdentity& self, const Ha
 absl::Status WrongSecret(const HandshakeIdentity& self, const HandshakeIdentity& peer) {
   return absl::UnauthenticatedError(
       absl::StrCat(Describe(peer), " holds another secret than ", Describe(self),
-                   ": start both from one launcher, or give both the same GYRE_SECRET_FILE"));
+                   "; try: to start both from one launcher, or the same GYRE_SECRET_FILE for both"));
 }
 
 }  // namespace

@@ -33,7 +33,10 @@ absl::StatusOr<std::vector<Address>> Resolve(const Endpoint& endpoint, int flags
   hints.ai_flags = flags | AI_NUMERICSERV;
   addrinfo* found = nullptr;
   const int error = getaddrinfo(endpoint.host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &found);
-  if (error != 0) return absl::UnavailableError(absl::StrCat("resolve ", endpoint.host, ": ", gai_strerror(error)));
+  if (error != 0) {
+    return absl::UnavailableError(absl::StrCat("resolve ", endpoint.host, ": ", gai_strerror(error),
+                                               "; try: getent hosts ", endpoint.host, ", or its address"));
+  }
   std::vector<Address> addresses;
   for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
     if (entry->ai_addrlen > sizeof(sockaddr_storage)) continue;
@@ -73,7 +76,9 @@ absl::StatusOr<std::vector<Address>> ResolveUntil(const Endpoint& endpoint, int 
     answer->given.wait_until(
         lock, std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::microseconds>(left));
   }
-  if (!answer->done) return absl::DeadlineExceededError(absl::StrCat("resolve ", endpoint.host, ": timed out"));
+  if (!answer->done) {
+    return absl::DeadlineExceededError(absl::StrCat("resolve ", endpoint.host, ": timed out; try: its address"));
+  }
   return answer->addresses;
 }
 
@@ -139,7 +144,9 @@ absl::StatusOr<UniqueFd> ConnectTcp(const Endpoint& endpoint, TimePoint deadline
     if (fd.ok()) return fd;
     last = fd.status();
   }
-  return Annotate(last, ToString(endpoint));
+  return absl::Status(last.code(), absl::StrCat(ToString(endpoint), ": ", last.message(),
+                                                "; try: to start what is to listen there, or the right address and "
+                                                "port"));
 }
 
 absl::StatusOr<UniqueFd> BeginConnectTcp(const Endpoint& endpoint) {

@@ -34,22 +34,22 @@ void GarbageMaker::Record() {
 }
 
 std::string GarbageMaker::Message() {
-  if (Below(5) == 0) return RandomBytes(Below(300));
+  if (Below(5) == 0) return random_.RandomBytes(Below(300));
   std::string message = recorded_[Below(recorded_.size())];
-  return Below(6) == 0 ? message : Mutated(std::move(message));
+  return Below(6) == 0 ? message : random_.Mutated(std::move(message));
 }
 
 std::string GarbageMaker::WellFormedFrame() {
   const uint16_t type = static_cast<uint16_t>(Below(8));
   const uint64_t epoch = Below(8) == 0 ? random_() : self_.epoch;
-  std::string payload = Below(3) == 0 ? RandomBytes(Below(200)) : RandomRequest();
-  if (Below(2) == 0) payload = Mutated(std::move(payload));
+  std::string payload = Below(3) == 0 ? random_.RandomBytes(Below(200)) : RandomRequest();
+  if (Below(2) == 0) payload = random_.Mutated(std::move(payload));
   const uint16_t flags = Below(4) == 0 ? static_cast<uint16_t>(random_()) : uint16_t{0};
   return EncodeFrame({type, flags, epoch, static_cast<uint32_t>(random_())}, payload);
 }
 
 std::string GarbageMaker::RandomRequest() {
-  const std::string key = "garbage " + std::to_string(Below(20)), value = RandomBytes(Below(200));
+  const std::string key = "garbage " + std::to_string(Below(20)), value = random_.RandomBytes(Below(200));
   StoreRequest request;
   request.kind = static_cast<StoreMessage>(1 + Below(5));
   request.key = key;
@@ -58,29 +58,6 @@ std::string GarbageMaker::RandomRequest() {
   request.timeout_ms = static_cast<uint32_t>(Below(2) == 0 ? Below(100) : random_());
   request.size = static_cast<uint32_t>(Below(4));
   return EncodeRequest(request);
-}
-
-std::string GarbageMaker::RandomBytes(size_t size) {
-  std::string bytes(size, '\0');
-  for (char& byte : bytes) byte = static_cast<char>(random_());
-  return bytes;
-}
-
-std::string GarbageMaker::Mutated(std::string message) {
-  if (message.empty()) return RandomBytes(1);
-  const size_t at = Below(message.size());
-  switch (Below(6)) {
-    case 0: message[at] = static_cast<char>(message[at] ^ (1 << Below(8))); break;
-    case 1: message[at] = static_cast<char>(random_()); break;
-    case 2: message.resize(at); break;
-    case 3: message.insert(at, RandomBytes(1 + Below(8))); break;
-    case 4: message.erase(at, 1 + Below(8)); break;
-    default: {  // a length or count made huge
-      const std::string extreme = Below(2) == 0 ? std::string(4, '\xff') : std::string("\0\0\0\x7f", 4);
-      message.replace(at, 4, extreme);
-    }
-  }
-  return message;
 }
 
 }  // namespace gyre

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "net/handshake.h"
+#include "support/mutator.h"
 
 namespace gyre {
 
@@ -23,15 +23,13 @@ class GarbageMaker {
   std::string WellFormedFrame();
 
   // 0 <= result < n
-  uint64_t Below(uint64_t n) { return random_() % n; }
+  uint64_t Below(uint64_t n) { return random_.Below(n); }
 
  private:
-  std::string RandomBytes(size_t size);
-  std::string Mutated(std::string message);
   std::string RandomRequest();
   void Record();
 
-  std::mt19937_64 random_;
+  support::Mutator random_;
   const HandshakeIdentity self_;
   const std::string secret_;
   std::vector<std::string> recorded_;

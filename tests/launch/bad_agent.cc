@@ -1,6 +1,7 @@
-// An agent that goes wrong, for remote_hosts_test: says hello and whatever its first argument tells, in frames that
-// are well-formed or not.
+// An agent that goes wrong, for remote_start_test and remote_failure_test: says hello and whatever its first argument
+// tells, in frames that are well-formed or not.
 //   version       another version's hello
+//   lines         a hello with a version of several lines, and longer than any
 //   silent        hello, then nothing for ever
 //   early         the end of a rank before any start
 //   foreign       once started, output of a rank of another host
@@ -57,11 +58,17 @@ std::string RandomBytes(std::mt19937& random) {
   return bytes;
 }
 
+std::string VersionOf(const std::string& how) {
+  if (how == "version") return "0.0.0-other";
+  if (how == "lines") return "1\ngyrerun: all is well\n" + std::string(10'000, 'x');
+  return GYRE_VERSION_STRING;
+}
+
 void Misbehave(const std::string& how, unsigned seed) {
   std::mt19937 random(seed);
-  Send(AgentMessage::kHello, EncodeHello({how == "version" ? "0.0.0-other" : GYRE_VERSION_STRING, "bad"}));
+  Send(AgentMessage::kHello, EncodeHello({VersionOf(how), "bad"}));
   if (how == "early") Send(AgentMessage::kRankEnded, EncodeRankEnd({}, {}));
-  if (how == "version" || how == "silent" || how == "early") return;
+  if (how == "version" || how == "lines" || how == "silent" || how == "early") return;
   AwaitStart();
   if (how == "foreign") Send(AgentMessage::kOutput, EncodeOutput({99, 1, "not mine\n"}));
   for (int i = 0; how == "flood" && i < 200; ++i) {

@@ -41,7 +41,7 @@ TEST(HostsTest, AWrongListSaysWhatIsWrongAndWhatToTry) {
     EXPECT_THAT(ParseHostList(text), MatchesStatus(StatusCode::kInvalidArgument, "; try: -H a:2,b:2")) << text;
   }
   EXPECT_EQ(ParseHostList("a:two").status().message(),
-            "-H: \"two\" is no number of slots (1 to 4096); try: -H a:2,b:2");
+            "-H: host a: \"two\" is no number of slots (1 to 4096); try: -H a:2,b:2");
 }
 
 TEST(HostsTest, AFile) {
@@ -55,13 +55,17 @@ TEST(HostsTest, AFile) {
 
 TEST(HostsTest, AWrongFileNamesFileLineAndWhatIsWrong) {
   const auto error = [](const char* text) { return std::string(ParseHostfile(text, "my/file").status().message()); };
-  EXPECT_EQ(error("a slots=2\nb slots=many\n"),
-            "my/file:2: \"many\" is no number of slots (1 to 4096); try: a line such as \"a slots=2\"");
-  EXPECT_EQ(error("a\n\n# c\nb cores=2\n"), "my/file:4: \"cores=2\" is not slots=N; try: a line such as \"a slots=2\"");
-  EXPECT_EQ(error("a:2 slots=2"), "my/file:1: the slots are given twice; try: a line such as \"a slots=2\"");
-  EXPECT_EQ(error("slots=2"), "my/file:1: \"slots=2\" is no name of a host; try: a line such as \"a slots=2\"");
-  EXPECT_EQ(error("# nothing\n"), "my/file: names no host; try: a line such as \"a slots=2\"");
-  EXPECT_EQ(error(""), "my/file: names no host; try: a line such as \"a slots=2\"");
+  EXPECT_EQ(
+      error("a slots=2\nb slots=many\n"),
+      "hostfile my/file:2: host b: \"many\" is no number of slots (1 to 4096); try: a line such as \"a slots=2\"");
+  EXPECT_EQ(error("a\n\n# c\nb cores=2\n"),
+            "hostfile my/file:4: host b: \"cores=2\" is not slots=N; try: a line such as \"a slots=2\"");
+  EXPECT_EQ(error("a:2 slots=2"),
+            "hostfile my/file:1: host a: the slots are given twice; try: a line such as \"a slots=2\"");
+  EXPECT_EQ(error("slots=2"),
+            "hostfile my/file:1: \"slots=2\" is no name of a host; try: a line such as \"a slots=2\"");
+  EXPECT_EQ(error("# nothing\n"), "hostfile my/file: names no host; try: a line such as \"a slots=2\"");
+  EXPECT_EQ(error(""), "hostfile my/file: names no host; try: a line such as \"a slots=2\"");
   EXPECT_NE(error("a slots=2\n\x01\xff\n"), "");
 }
 

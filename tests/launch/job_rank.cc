@@ -1,4 +1,4 @@
-// A rank for job_test: joins the job, meets the others again and again, and says what ended that.
+// A rank for job_test and rank_refusal_test: joins the job, meets the others again and again, and says what ended that.
 #include <cstdio>
 #include <string>
 

@@ -17,6 +17,22 @@ inline bool Has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
+// gyrerun said exactly this line and started nothing.
+inline void ExpectLine(const Outcome& outcome, int code, const std::string& line) {
+  EXPECT_EQ(outcome.code, code) << outcome.err;
+  EXPECT_EQ(outcome.err, "gyrerun: " + line + "\n");
+  EXPECT_EQ(outcome.out, "");
+}
+
+// gyrerun said one line with these parts and what to try, and started nothing.
+inline void ExpectRefusal(const Outcome& outcome, int code, const std::vector<std::string>& parts) {
+  EXPECT_EQ(outcome.code, code) << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_TRUE(outcome.err.starts_with("gyrerun: ") && Has(outcome.err, "; try: ")) << outcome.err;
+  EXPECT_EQ(outcome.err.find('\n'), outcome.err.size() - 1) << outcome.err;
+  for (const std::string& part : parts) EXPECT_TRUE(Has(outcome.err, part)) << part << "\n" << outcome.err;
+}
+
 class RemoteTest : public testing::Test {
  protected:
   // A script in the test's folder; its path. $1 is the host, the rest the command.

@@ -152,5 +152,15 @@ TEST(WireReader, StaysInsideItsBytes) {
   EXPECT_EQ(lying.U8(), 0);
 }
 
+TEST(WireReader, SignedNumbersAreTwosComplement) {
+  const std::string bytes = Written([](WireWriter& writer) {
+    for (const int32_t number : {0, -1, INT32_MAX, INT32_MIN}) writer.I32(number);
+  });
+  EXPECT_EQ(bytes, std::string_view("\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\x7f\0\0\0\x80", 16));
+  WireReader reader(bytes);
+  for (const int32_t number : {0, -1, INT32_MAX, INT32_MIN}) EXPECT_EQ(reader.I32(), number);
+  EXPECT_TRUE(reader.AtEnd());
+}
+
 }  // namespace
 }  // namespace gyre

@@ -8,12 +8,13 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <thread>
+
+#include "base/pidfd.h"
 
 namespace gyre::support {
 
@@ -79,7 +80,7 @@ Program::Program(const std::vector<std::string>& argv, const ProgramOptions& opt
   const pid_t parent = getpid();
   pid_ = fork();
   if (pid_ == 0) Become(argv_pointers.data(), environment_pointers.data(), options, out_.get(), err_.get(), parent);
-  if (pid_ > 0) pidfd_.Reset(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
+  if (pid_ > 0) pidfd_ = OpenPidfd(pid_);
   if (!pidfd_) ADD_FAILURE() << "cannot start " << argv[0] << ": " << strerrordesc_np(errno);
 }
 

@@ -2,7 +2,6 @@
 
 #include <openssl/rand.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/pidfd.h"
 #include "base/status.h"
 #include "net/socket.h"
 #include "transport/shm/control_block.h"
@@ -56,7 +56,7 @@ UniqueFd OpenPeerProcess(int socket) {
   socklen_t size = sizeof(peer);
   if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return {};
   if (peer.pid <= 0 || peer.pid == getpid()) return {};
-  return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
+  return OpenPidfd(peer.pid);
 }
 
 // A socket that nobody listens at refuses connections. So does one that is about to be listened at: those that are new

@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint8_t kControl = 1;
 constexpr uint8_t kData = 2;
-constexpr uint32_t kLastCode = 16;  // absl::StatusCode::kUnauthenticated
+constexpr int32_t kLastCode = 16;  // absl::StatusCode::kUnauthenticated
 
 absl::Status Malformed(std::string_view what) {
   return absl::DataLossError(absl::StrCat("malformed frame: ", ToAbsl(what)));
@@ -41,41 +41,39 @@ absl::StatusOr<Purpose> DecodePurpose(std::string_view payload) {
 }
 
 std::string Encode(const Announcement& announcement) {
-  std::string payload;
-  WireWriter writer(payload);
-  writer.U64(announcement.communicator);
-  writer.U32(static_cast<uint32_t>(announcement.code));
-  writer.U32(static_cast<uint32_t>(announcement.rank));
-  writer.Text(Cut(announcement.text));
-  return payload;
+  return Written([&](WireWriter& writer) {
+    writer.U64(announcement.communicator);
+    writer.I32(static_cast<int>(announcement.code));
+    writer.I32(announcement.rank);
+    writer.Text(Cut(announcement.text));
+  });
 }
 
 absl::StatusOr<Announcement> DecodeAnnouncement(std::string_view payload) {
   WireReader reader(payload);
   Announcement announcement;
   announcement.communicator = reader.U64();
-  const uint32_t code = reader.U32();
-  announcement.rank = static_cast<int>(reader.U32());
+  const int32_t code = reader.I32();
+  announcement.rank = reader.I32();
   announcement.text = reader.Text();
-  if (!reader.AtEnd() || code == 0 || code > kLastCode || announcement.rank < -1) return Malformed("no announcement");
+  if (!reader.AtEnd() || code <= 0 || code > kLastCode || announcement.rank < -1) return Malformed("no announcement");
   announcement.code = static_cast<absl::StatusCode>(code);
   return announcement;
 }
 
 std::string Encode(const Loss& loss) {
-  std::string payload;
-  WireWriter writer(payload);
-  writer.U32(static_cast<uint32_t>(loss.rank));
-  writer.U32(static_cast<uint32_t>(loss.reporter));
-  writer.Text(Cut(loss.text));
-  return payload;
+  return Written([&](WireWriter& writer) {
+    writer.I32(loss.rank);
+    writer.I32(loss.reporter);
+    writer.Text(Cut(loss.text));
+  });
 }
 
 absl::StatusOr<Loss> DecodeLoss(std::string_view payload) {
   WireReader reader(payload);
   Loss loss;
-  loss.rank = static_cast<int>(reader.U32());
-  loss.reporter = static_cast<int>(reader.U32());
+  loss.rank = reader.I32();
+  loss.reporter = reader.I32();
   loss.text = reader.Text();
   if (!reader.AtEnd() || loss.rank < 0 || loss.reporter < 0) return Malformed("no loss");
   return loss;

@@ -1,7 +1,6 @@
 #include "transport/shm/monitor.h"
 
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 #include <mutex>
 #include <optional>
 
+#include "base/pidfd.h"
 #include "gtest/gtest.h"
 #include "support/status_matchers.h"
 
@@ -75,7 +75,7 @@ TEST_F(MonitorTest, APeersProcessThatEndsIsSeenWhoeverHoldsItsSocket) {
     usleep(200'000);
     _exit(0);
   }
-  const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, child, 0)));
+  const UniqueFd process = OpenPidfd(child);
   ASSERT_TRUE(process);
   Start(process.get());
   EXPECT_EQ(FateWithin(milliseconds(5000)), PeerFate::kDied);

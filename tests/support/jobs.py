@@ -1,4 +1,4 @@
-"""What tests need to watch a job: its lines with their times, and the processes that it left."""
+"""What campaigns need to watch a job: its lines with their times, and the processes and files that it left."""
 import os
 import pathlib
 import re
@@ -38,6 +38,19 @@ def stat(pid):
         return []
 
 
+def alive(pid):
+    fields = stat(pid)
+    try:
+        # A zombie has ended, and its parent has yet to look; unless it is only the first of several threads that ended.
+        return bool(fields) and (fields[0] != "Z" or len(os.listdir(f"/proc/{pid}/task")) > 1)
+    except OSError:
+        return False
+
+
+def every_process():
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
 def command(pid):
     try:
         return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
@@ -51,8 +64,7 @@ def parent(pid):
 
 def of_session(session):
     """The live processes of the session."""
-    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    return [pid for pid in pids if (fields := stat(pid)) and fields[3] == str(session) and fields[0] != "Z"]
+    return [pid for pid in every_process() if stat(pid)[3:4] == [str(session)] and alive(pid)]
 
 
 def user_files():

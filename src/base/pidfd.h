@@ -5,7 +5,7 @@
 
 #include "base/fd.h"
 
-namespace gyre::launch {
+namespace gyre {
 
 // Close-on-exec; empty if there is no such process, with errno.
 UniqueFd OpenPidfd(pid_t pid);
@@ -13,4 +13,4 @@ UniqueFd OpenPidfd(pid_t pid);
 // False, with errno, if it could not be sent.
 bool SignalPidfd(int pidfd, int signal);
 
-}  // namespace gyre::launch
+}  // namespace gyre

@@ -1,9 +1,9 @@
-#include "launch/pidfd.h"
+#include "base/pidfd.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>
 
-namespace gyre::launch {
+namespace gyre {
 
 // By number: glibc 2.36 declares its wrappers without extern "C".
 UniqueFd OpenPidfd(pid_t pid) {
@@ -14,4 +14,4 @@ bool SignalPidfd(int pidfd, int signal) {
   return syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0) == 0;
 }
 
-}  // namespace gyre::launch
+}  // namespace gyre
