@@ -18,6 +18,8 @@ struct RuntimeOptions {
   std::optional<std::string> store{};        // GYRE_STORE: "host:port" of the rendezvous store; rank 0 serves it there
                                              // unless a launcher does
   std::optional<std::string> job_id{};       // GYRE_JOB_ID: what tells this job from another on the same store
+  std::optional<int64_t> epoch{};            // GYRE_EPOCH: how often the job was restarted: what is left over from an
+                                             // older epoch is kept out; default: the launcher's count of restarts, or 0
   std::optional<std::string> secret{};       // the job's secret itself (16 bytes at least); code only, never a variable
   std::optional<std::string> secret_file{};  // GYRE_SECRET_FILE: a file of mode 0600 that holds the secret
   std::optional<std::string> host_id{};      // GYRE_HOST_ID: ranks with equal ids share memory; default: boot id and

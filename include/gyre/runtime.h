@@ -26,6 +26,7 @@ class GYRE_EXPORT Runtime {
   //   kDeadlineExceeded    names the ranks that did not come
   //   kFailedPrecondition  the environment contradicts itself, or no secret is to be had; says what to do
   //   kUnauthenticated     the store or a rank holds another secret
+  //   kAborted             the job was restarted and this process is left over from an older epoch (GYRE_EPOCH)
   //   kUnimplemented       ranks on several hosts
   static absl::StatusOr<std::unique_ptr<Runtime>> Create(const RuntimeOptions& options = {});
 

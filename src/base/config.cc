@@ -27,9 +27,10 @@ class Reader {
     if (auto text = environment_(name)) field = *std::move(text);
   }
 
-  void Integer(std::string_view name, std::optional<int>& field) {
+  template <typename Field>
+  void Integer(std::string_view name, std::optional<Field>& field) {
     Parse(name, "an integer of 0 or more", [&](const std::string& text) {
-      int value = 0;
+      Field value = 0;
       if (!absl::SimpleAtoi(text, &value) || value < 0) return false;
       field = value;
       return true;
@@ -107,7 +108,7 @@ void Override(std::optional<T>& field, const std::optional<T>& option) {
 }
 
 // An identity is taken whole: half of it from a stray variable would name some other rank. gyrerun's, which the
-// descriptor of its secret tells, has five parts: where code gives the rank, or GYRE_RANK was taken away, the job is
+// descriptor of its secret tells, has six parts: where code gives the rank, or GYRE_RANK was taken away, the job is
 // another one than gyrerun's, and must not look for it at gyrerun's store.
 void ReadIdentity(const RuntimeOptions& options, const Environment& environment, Reader& reader, Config& config) {
   const bool in_code = options.rank || options.size;
@@ -120,6 +121,7 @@ void ReadIdentity(const RuntimeOptions& options, const Environment& environment,
   if (gyreruns && !taken) return;
   reader.Text("GYRE_STORE", config.store);
   reader.Text("GYRE_JOB_ID", config.job_id);
+  reader.Integer("GYRE_EPOCH", config.epoch);
   reader.Integer("GYRE_SECRET_FD", config.secret_fd);
 }
 
@@ -136,6 +138,7 @@ absl::Status Check(const Config& config) {
     return absl::InvalidArgumentError(
         absl::StrCat("rank ", *config.rank, " is not below size ", *config.size, " (GYRE_RANK, GYRE_SIZE)"));
   }
+  if (config.epoch && *config.epoch < 0) return absl::InvalidArgumentError("epoch (GYRE_EPOCH) must be 0 or more");
   if (config.host_id && !IsPrintableAscii(*config.host_id)) {
     return absl::InvalidArgumentError("host_id (GYRE_HOST_ID) must be printable ASCII");
   }
@@ -179,6 +182,7 @@ absl::StatusOr<Config> LoadConfig(const RuntimeOptions& options, const Environme
   Override(config.size, options.size);
   Override(config.store, options.store);
   Override(config.job_id, options.job_id);
+  Override(config.epoch, options.epoch);
   Override(config.secret, options.secret);
   Override(config.secret_file, options.secret_file);
   Override(config.host_id, options.host_id);

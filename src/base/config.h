@@ -18,6 +18,7 @@ struct Config {
   std::optional<int> size;
   std::optional<std::string> store;
   std::optional<std::string> job_id;
+  std::optional<int64_t> epoch;
   std::optional<std::string> secret;
   std::optional<std::string> secret_file;
   std::optional<int> secret_fd;  // GYRE_SECRET_FD: a descriptor that gyrerun's ranks inherit; only with GYRE_RANK
@@ -33,7 +34,7 @@ struct Config {
   LogLevel log_level = LogLevel::kWarning;
 };
 
-// Of what gyrerun sets, all five variables are taken or none: none where code gives rank or size, or GYRE_RANK is
+// Of what gyrerun sets, all six variables are taken or none: none where code gives rank or size, or GYRE_RANK is
 // unset. kInvalidArgument names the variable or option, its value, and what is accepted.
 absl::StatusOr<Config> LoadConfig(const RuntimeOptions& options, const Environment& environment);
 

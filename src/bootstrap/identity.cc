@@ -125,8 +125,7 @@ absl::StatusOr<Identity> FromTorchrun(const Config& config, const Environment& e
   identity.job_id = absl::StrCat("torchrun-", store);
   if (environment("TORCHELASTIC_USE_AGENT_STORE") == "True") {
     // The agent's own store holds that port.
-    absl::StrAppend(&identity.job_id, "-", environment("TORCHELASTIC_RUN_ID").value_or(""), "-",
-                    environment("TORCHELASTIC_RESTART_COUNT").value_or("0"));
+    absl::StrAppend(&identity.job_id, "-", environment("TORCHELASTIC_RUN_ID").value_or(""));
     identity.meeting = Meeting::kLocalFile;
     RETURN_IF_ERROR(CheckOneHost(config, environment, identity, "LOCAL_WORLD_SIZE"));
     return identity;
@@ -187,10 +186,33 @@ absl::StatusOr<Identity> FromLauncher(const Config& config, const Environment& e
   return Identity{};
 }
 
+// How often the launcher says that it has restarted the job.
+absl::StatusOr<uint64_t> LaunchersEpoch(const Identity& identity, const Environment& environment) {
+  const auto count = [&](std::string_view name) -> absl::StatusOr<uint64_t> {
+    if (!environment(name)) return 0;
+    ASSIGN_OR_RETURN(const int64_t restarts, Number(environment, name, ""));
+    return static_cast<uint64_t>(restarts);
+  };
+  if (identity.launcher == "slurm") return count("SLURM_RESTART_COUNT");
+  if (identity.launcher != "torchrun") return 0;
+  // Over several hosts its agents count each for itself, and need not agree: a restart that another host's ranks caused
+  // does not count.
+  if (environment("LOCAL_WORLD_SIZE")) {
+    ASSIGN_OR_RETURN(const int64_t local_size, Number(environment, "LOCAL_WORLD_SIZE", ""));
+    if (local_size != identity.size) return 0;
+  }
+  return count("TORCHELASTIC_RESTART_COUNT");
+}
+
 }  // namespace
 
 absl::StatusOr<Identity> FindIdentity(const Config& config, const Environment& environment) {
   ASSIGN_OR_RETURN(Identity identity, FromLauncher(config, environment));
+  if (config.epoch) {
+    identity.epoch = static_cast<uint64_t>(*config.epoch);
+  } else {
+    ASSIGN_OR_RETURN(identity.epoch, LaunchersEpoch(identity, environment));
+  }
   if (identity.size == 1) {
     identity.meeting = Meeting::kAlone;
   } else if (config.store) {

@@ -1,6 +1,7 @@
 // Which rank this process is, judged from the configuration and the launcher's variables. Pure.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,6 +26,7 @@ struct Identity {
   int size = 1;
   std::string launcher = "none";  // "gyrerun", "explicit", "openmpi", "mpich", "torchrun", "horovodrun", "slurm"
   std::string job_id;             // tells this job from others of the user; kHydraFile: still to be found
+  uint64_t epoch = 0;             // how often the job was restarted
   Meeting meeting = Meeting::kAlone;
   std::string store;  // "host:port" for kLauncherStore and kRankZeroStore
 };
@@ -32,7 +34,8 @@ struct Identity {
 // All launchers are judged by their variables alone; none is spoken to (docs/decisions/mpi_launchers.md has the
 // reason). In this order: rank and size of `config` (gyrerun gives them, or the program itself); Open MPI and other
 // PMIx launchers; MPICH's Hydra; torchrun's variables; horovodrun --gloo; a Slurm step. None: alone. Where the
-// configuration has a store, ranks meet there whatever the launcher.
+// configuration has a store, ranks meet there whatever the launcher. The epoch is the configuration's, or else what
+// torchrun (on one host) and Slurm count.
 //   kFailedPrecondition  half an environment: names the variable that is missing
 //   kInvalidArgument     a variable that is not a number, a rank that is not below the size
 //   kUnimplemented       ranks on several hosts without a store they could share

@@ -32,8 +32,8 @@ std::string Digest(std::string_view text) {
 
 }  // namespace
 
-LocalRendezvous::LocalRendezvous(std::string_view directory, std::string_view job_id)
-    : path_(absl::StrCat(ToAbsl(directory), "/store-", Digest(job_id))) {}
+LocalRendezvous::LocalRendezvous(std::string_view directory, std::string_view job_id, uint64_t epoch)
+    : path_(absl::StrCat(ToAbsl(directory), "/store-", Digest(job_id), "-", epoch)) {}
 
 absl::Status LocalRendezvous::Publish(const Endpoint& endpoint) const {
   ASSIGN_OR_RETURN(const std::string suffix, MakeSecret());

@@ -1,6 +1,7 @@
 // Where rank 0 tells the other ranks of its host and user at which port its store is: a file in the user's directory.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -11,11 +12,12 @@
 namespace gyre {
 
 // The file holds no secret, only "host:port"; it may be one that a killed job left behind, which shows when nobody
-// there can prove to be of this job. Thread-compatible.
+// there can prove to be of this job. Each epoch has a file of its own: what is left over from an older one cannot put
+// its store in place of the job's. Thread-compatible.
 class LocalRendezvous {
  public:
   // `directory`: bootstrap/secret.h's UserDirectory.
-  LocalRendezvous(std::string_view directory, std::string_view job_id);
+  LocalRendezvous(std::string_view directory, std::string_view job_id, uint64_t epoch);
 
   // Puts this endpoint in place of whatever was there.
   absl::Status Publish(const Endpoint& endpoint) const;

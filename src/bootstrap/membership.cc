@@ -17,7 +17,6 @@ namespace gyre {
 
 namespace {
 
-constexpr uint64_t kFirstEpoch = 0;
 constexpr auto kRetryPause = std::chrono::milliseconds(20);
 // A port left behind by a dead job may now be a program's that says nothing.
 constexpr auto kStaleAttempt = std::chrono::seconds(2);
@@ -68,12 +67,12 @@ class Joiner {
   }
 
   absl::StatusOr<std::unique_ptr<StoreServer>> Serve(const Endpoint& at, const std::string& secret) const {
-    return StoreServer::Start(at, {secret, identity_.job_id, kFirstEpoch, identity_.size}, deadline_);
+    return StoreServer::Start(at, {secret, identity_.job_id, identity_.epoch, identity_.size}, deadline_);
   }
 
   // Connects and waits until all ranks have.
   absl::StatusOr<std::unique_ptr<StoreClient>> Meet(const Endpoint& store, const std::string& secret) const {
-    const HandshakeIdentity self{identity_.job_id, kFirstEpoch, identity_.rank, Role::kRank};
+    const HandshakeIdentity self{identity_.job_id, identity_.epoch, identity_.rank, Role::kRank};
     ASSIGN_OR_RETURN(auto client, StoreClient::Connect(store, self, identity_.size, secret, deadline_));
     RETURN_IF_ERROR(client->Gather("join", "", deadline_).status());
     return client;
@@ -101,17 +100,20 @@ class Joiner {
     ASSIGN_OR_RETURN(const Endpoint store, ParseEndpoint(identity_.store));
     ASSIGN_OR_RETURN(met.secret, SecretFor(store));
     bool taken = false;
-    if (first()) {
-      auto server = Serve(store, met.secret);
-      // Somebody serves there already: an earlier Runtime of this process, or a launcher. The handshake will show
-      // whether it is of this job.
-      taken = absl::IsAlreadyExists(server.status());
-      if (!taken) {
-        RETURN_IF_ERROR(server.status());
-        met.server = *std::move(server);
+    const auto attempt = [&]() -> absl::StatusOr<std::unique_ptr<StoreClient>> {
+      if (first()) {
+        auto server = Serve(store, met.secret);
+        // Somebody serves there already: an earlier Runtime of this process, or a launcher. The handshake will show
+        // whether it is of this job.
+        taken = absl::IsAlreadyExists(server.status());
+        if (!taken) {
+          RETURN_IF_ERROR(server.status());
+          met.server = *std::move(server);
+        }
       }
-    }
-    auto client = MeetAgain([&] { return Meet(store, met.secret); });
+      return Meet(store, met.secret);
+    };
+    auto client = MeetAgain(attempt);
     if (!client.ok() && taken) {
       return Annotate(client.status(), "rank 0 found the store's port taken and could not use what is there");
     }
@@ -124,7 +126,7 @@ class Joiner {
     Met met;
     ASSIGN_OR_RETURN(const std::string directory, UserDirectory(environment_));
     ASSIGN_OR_RETURN(met.secret, SecretFor(Endpoint{"127.0.0.1", 0}));
-    const LocalRendezvous rendezvous(directory, identity_.job_id);
+    const LocalRendezvous rendezvous(directory, identity_.job_id, identity_.epoch);
     if (first()) {
       ASSIGN_OR_RETURN(met.server, Serve(Endpoint{"127.0.0.1", 0}, met.secret));
       RETURN_IF_ERROR(rendezvous.Publish(met.server->endpoint()));
@@ -151,25 +153,24 @@ class Joiner {
     if (const auto probe = ConnectTcp(store, attempt); !probe.ok()) {
       return absl::UnavailableError(probe.status().message());
     }
-    const HandshakeIdentity self{identity_.job_id, kFirstEpoch, identity_.rank, Role::kRank};
+    const HandshakeIdentity self{identity_.job_id, identity_.epoch, identity_.rank, Role::kRank};
     auto client = StoreClient::Connect(store, self, identity_.size, secret, deadline_, attempt);
-    if (!client.ok() && !absl::IsFailedPrecondition(client.status())) {
-      return absl::UnavailableError(client.status().message());
-    }
-    RETURN_IF_ERROR(client.status());
+    const absl::Status& why = client.status();
+    if (absl::IsFailedPrecondition(why) || absl::IsAborted(why)) return why;
+    if (!why.ok()) return absl::UnavailableError(why.message());
     RETURN_IF_ERROR((*client)->Gather("join", "", deadline_).status());
     return client;
   }
 
-  // Rank 0's store may be one that is just closing, of an earlier Runtime of the same job: then the next one is about
-  // to open. Rank 0 itself has no reason to try again.
+  // Rank 0's store may be one that is just closing, of an earlier Runtime of the same job or of an older epoch: then
+  // the next one is about to open. Rank 0 itself has no reason to try again but that such a store holds the port.
   template <typename Attempt>
   absl::StatusOr<std::unique_ptr<StoreClient>> MeetAgain(Attempt attempt) const {
     std::string before;  // why the first store was left: of more use at the end than that there is none now
     for (;;) {
       absl::StatusOr<std::unique_ptr<StoreClient>> client = attempt();
-      if (client.ok() || first()) return client;
       const absl::Status& status = client.status();
+      if (client.ok() || (first() && !absl::IsCancelled(status))) return client;
       if (before.empty() && absl::IsCancelled(status)) before = absl::StrCat("; before: ", status.message());
       const bool late = std::chrono::steady_clock::now() + kRetryPause >= deadline_;
       if (!absl::IsUnavailable(status) && !absl::IsCancelled(status)) {

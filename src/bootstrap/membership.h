@@ -25,6 +25,7 @@ class Membership {
   //   kDeadlineExceeded    names the ranks that did not come, or the store that was not reached
   //   kFailedPrecondition  the environment contradicts itself, or there is no secret; says what to do
   //   kUnauthenticated     somebody there holds another secret
+  //   kAborted             the job is in a later epoch: this process was left over from before a restart
   //   kUnimplemented       ranks on several hosts without a store they could share
   static absl::StatusOr<std::unique_ptr<Membership>> Join(const Config& config, const Environment& environment,
                                                           TimePoint deadline);
@@ -34,7 +35,7 @@ class Membership {
 
   int rank() const { return identity_.rank; }
   int size() const { return identity_.size; }
-  uint64_t epoch() const { return 0; }
+  uint64_t epoch() const { return identity_.epoch; }  // how often the job was restarted
   const std::string& job_id() const { return identity_.job_id; }
   const std::string& secret() const { return secret_; }  // of the job; at least 16 bytes; never to be shown
   const std::string& launcher() const { return identity_.launcher; }  // see Identity

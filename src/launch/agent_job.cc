@@ -36,7 +36,7 @@ std::string PathOf(const AgentJob& message) {
 }
 
 absl::StatusOr<Job> MakeJob(const AgentJob& message) {
-  const JobKeys keys{message.job_id, message.secret};
+  const JobKeys keys{message.job_id, message.secret, message.epoch};
   const auto size = static_cast<int>(message.size);
   if (!message.serve_store) return Job::Join(keys, size);
   ASSIGN_OR_RETURN(const std::string address, FindStoreAddress(message.host, message.interface, message.loopback));

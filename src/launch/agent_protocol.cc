@@ -58,6 +58,7 @@ std::string EncodeJob(const AgentJob& job) {
     writer.Text(job.version);
     writer.Text(job.job_id);
     writer.Text(job.secret);
+    writer.U64(job.epoch);
     writer.U32(job.size);
     writer.U32(job.first_rank);
     writer.U32(job.ranks);
@@ -79,6 +80,7 @@ absl::StatusOr<AgentJob> DecodeJob(std::string_view payload) {
   job.version = reader.Text();
   job.job_id = reader.Text();
   job.secret = reader.Text();
+  job.epoch = reader.U64();
   job.size = reader.U32();
   job.first_rank = reader.U32();
   job.ranks = reader.U32();

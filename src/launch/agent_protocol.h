@@ -63,6 +63,7 @@ struct AgentJob {
   std::string version;
   std::string job_id;
   std::string secret;
+  uint64_t epoch = 0;                    // how often the job was restarted
   uint32_t size = 0;                     // ranks of the job
   uint32_t first_rank = 0;               // of those here
   uint32_t ranks = 0;                    // how many are here

@@ -33,10 +33,9 @@ absl::StatusOr<Job> Job::Start(int size) {
 
 absl::StatusOr<Job> Job::Serve(const JobKeys& keys, int size, const std::string& address) {
   ASSIGN_OR_RETURN(Job job, Join(keys, size));
-  ASSIGN_OR_RETURN(
-      job.store_,
-      StoreServer::Start(Endpoint{address, 0}, {.secret = keys.secret, .job_id = keys.job_id, .epoch = 0, .size = size},
-                         TimePoint::max()));  // an address takes no time
+  const StoreServerOptions options{.secret = keys.secret, .job_id = keys.job_id, .epoch = keys.epoch, .size = size};
+  ASSIGN_OR_RETURN(job.store_, StoreServer::Start(Endpoint{address, 0}, options,
+                                                  TimePoint::max()));  // an address takes no time
   job.identity_.store = ToString(job.store_->endpoint());
   return job;
 }
@@ -45,6 +44,7 @@ absl::StatusOr<Job> Job::Join(const JobKeys& keys, int size) {
   Job job;
   ASSIGN_OR_RETURN(job.secret_, MakeSecretFd(keys.secret));
   job.identity_.job_id = keys.job_id;
+  job.identity_.epoch = keys.epoch;
   job.identity_.size = size;
   job.identity_.secret_fd = absl::StrCat(job.secret_.get());
   return job;

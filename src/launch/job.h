@@ -1,6 +1,7 @@
 // Job: what the ranks of one job meet by: its store, its id, and its secret.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,6 +16,7 @@ namespace gyre::launch {
 struct JobKeys {
   std::string job_id;
   std::string secret;
+  uint64_t epoch = 0;  // a job that is started again keeps its id and secret, and counts this up
 };
 absl::StatusOr<JobKeys> MakeJobKeys();
 

@@ -31,8 +31,8 @@ CMD HOST gyrerun --agent; nothing secret is on its command line. There the ranks
 the environment of that login, gyrerun's GYRE_* variables and -x. All hosts are ready before any rank starts; a host
 that falls silent is lost, and its ranks with it. A single host "localhost" needs no remote shell.
 
-Every rank is a process group of its own and gets GYRE_RANK, GYRE_SIZE, GYRE_STORE, GYRE_JOB_ID and GYRE_SECRET_FD
-on top of gyrerun's environment. Rank 0 reads gyrerun's standard input unless that is a terminal; the others, and
+Every rank is a process group of its own and gets GYRE_RANK, GYRE_SIZE, GYRE_STORE, GYRE_JOB_ID, GYRE_EPOCH and
+GYRE_SECRET_FD on top of gyrerun's environment. Rank 0 reads gyrerun's standard input unless that is a terminal; the others, and
 rank 0 then, read /dev/null.
 
 Output passes line by line and unchanged. A tag reads [RANK]<stdout>: and a time stamp 2026-01-31T12:34:56.789 before

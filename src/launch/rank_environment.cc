@@ -10,8 +10,8 @@ namespace gyre::launch {
 
 namespace {
 
-constexpr std::array<std::string_view, 5> kOwn = {"GYRE_RANK", "GYRE_SIZE", "GYRE_STORE", "GYRE_JOB_ID",
-                                                  "GYRE_SECRET_FD"};
+constexpr std::array<std::string_view, 6> kOwn = {"GYRE_RANK",   "GYRE_SIZE",  "GYRE_STORE",
+                                                  "GYRE_JOB_ID", "GYRE_EPOCH", "GYRE_SECRET_FD"};
 
 std::string_view NameOf(std::string_view entry) {
   return entry.substr(0, entry.find('='));
@@ -36,9 +36,9 @@ absl::Status CheckExport(const std::string& entry) {
 }
 
 std::vector<std::string> IdentityVariables(const JobIdentity& job, int rank) {
-  return {absl::StrCat("GYRE_RANK=", rank), absl::StrCat("GYRE_SIZE=", job.size),
+  return {absl::StrCat("GYRE_RANK=", rank),       absl::StrCat("GYRE_SIZE=", job.size),
           absl::StrCat("GYRE_STORE=", job.store), absl::StrCat("GYRE_JOB_ID=", job.job_id),
-          absl::StrCat("GYRE_SECRET_FD=", job.secret_fd)};
+          absl::StrCat("GYRE_EPOCH=", job.epoch), absl::StrCat("GYRE_SECRET_FD=", job.secret_fd)};
 }
 
 std::vector<std::string> RankEnvironment(const std::vector<std::string>& inherited,

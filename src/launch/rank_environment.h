@@ -1,6 +1,7 @@
 // What the ranks find in their environment.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ struct JobIdentity {
   std::string store;   // "127.0.0.1:port"
   std::string job_id;  // random hexadecimal digits
   std::string secret_fd;
+  uint64_t epoch = 0;
 };
 
 // kInvalidArgument unless `entry` is VAR or VAR=VALUE and VAR is none of those that gyrerun sets itself.

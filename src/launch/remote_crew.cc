@@ -160,6 +160,7 @@ AgentJob RemoteCrew::JobFor(const Host& host) const {
   job.version = GYRE_VERSION_STRING;
   job.job_id = keys_.job_id;
   job.secret = keys_.secret;
+  job.epoch = keys_.epoch;
   job.size = static_cast<uint32_t>(ranks_.size());
   job.first_rank = static_cast<uint32_t>(host.ranks.first);
   job.ranks = static_cast<uint32_t>(host.ranks.count);

@@ -22,7 +22,7 @@ std::string Quoted(const std::string& word) {
 std::string RankLines(const Options& options, int ranks, std::string_view store) {
   std::string text;
   for (const std::string& entry : options.exports) absl::StrAppend(&text, "every rank: ", Quoted(entry), "\n");
-  const JobIdentity job{ranks, std::string(store), "RANDOM", "DESCRIPTOR"};
+  const JobIdentity job{ranks, std::string(store), "RANDOM", "DESCRIPTOR", /*epoch=*/0};
   for (int rank = 0; rank < ranks; ++rank) {
     absl::StrAppend(&text, "rank ", rank, ": ", absl::StrJoin(IdentityVariables(job, rank), " "), " ",
                     QuotedCommand(options.command), "\n");

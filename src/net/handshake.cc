@@ -19,7 +19,7 @@ constexpr uint32_t kMagic = 0x48525947;  // "GYRH"
 constexpr uint16_t kVersion = 1;
 constexpr size_t kMacBytes = 32;
 
-// The challenge's code; the verdict's is one of kGoOn and kRefused.
+// Of the challenge: kGoOn, kOtherJob, kOtherVersion; of the verdict: kGoOn, kOtherEpoch, kRefused.
 enum Code : uint8_t { kGoOn = 0, kOtherJob = 1, kOtherEpoch = 2, kOtherVersion = 3, kRefused = 4 };
 
 struct Mac {
@@ -89,14 +89,21 @@ absl::Status RefusalStatus(uint8_t code, const HandshakeIdentity& self, const Ha
     case kOtherJob:
       return absl::UnauthenticatedError(
           absl::StrCat(Describe(peer), " belongs to another job than \"", self.job_id, "\" (GYRE_JOB_ID)"));
-    case kOtherEpoch:
-      return absl::AbortedError(
-          absl::StrCat(Describe(peer), " is in epoch ", peer.epoch, ", ", Describe(self), " in epoch ", self.epoch));
     case kOtherVersion:
       return absl::FailedPreconditionError(absl::StrCat(
           Describe(peer), " speaks another version of Gyre's protocol; try: one build of Gyre everywhere"));
     default: return NotGyre();
   }
+}
+
+absl::Status OtherEpoch(const HandshakeIdentity& self, const HandshakeIdentity& peer) {
+  constexpr char kLeftOver[] = ": it was left over from before a restart";
+  if (self.epoch < peer.epoch) {
+    return absl::AbortedError(absl::StrCat("this job is in epoch ", peer.epoch, " (", Describe(peer),
+                                           "); this process belongs to epoch ", self.epoch, kLeftOver));
+  }
+  return absl::CancelledError(absl::StrCat("this job is in epoch ", self.epoch, "; ", Describe(peer),
+                                           " belongs to epoch ", peer.epoch, kLeftOver));
 }
 
 absl::Status WrongSecret(const HandshakeIdentity& self, const HandshakeIdentity& peer) {
@@ -157,10 +164,7 @@ void HandshakeServer::ReceiveHello(Bytes input, std::string& output) {
   peer_.role = static_cast<Role>(role);
   std::ranges::copy(AsBytes(nonce), peer_nonce_.begin());
 
-  const Code code = version != kVersion              ? kOtherVersion
-                    : job != JobDigest(self_.job_id) ? kOtherJob
-                    : peer_.epoch != self_.epoch     ? kOtherEpoch
-                                                     : kGoOn;
+  const Code code = version != kVersion ? kOtherVersion : job != JobDigest(self_.job_id) ? kOtherJob : kGoOn;
   WireWriter writer(output);
   writer.U32(kMagic);
   writer.U16(kVersion);
@@ -183,11 +187,13 @@ void HandshakeServer::ReceiveProof(Bytes input, std::string& output) {
   // A stranger gets zeros where the proof would be: nothing to test guesses of the secret on.
   Mac own;
   if (proved) own = MakeMac(kServerLabel, secret_, peer_, self_, peer_nonce_, own_nonce_);
+  const bool same_epoch = peer_.epoch == self_.epoch;
   WireWriter writer(output);
   writer.U32(kMagic);
-  writer.U32(proved ? kGoOn : kRefused);
+  writer.U32(!proved ? kRefused : same_epoch ? kGoOn : kOtherEpoch);
   writer.Raw(Text(own.bytes));
   if (!proved) return Fail(WrongSecret(self_, peer_));
+  if (!same_epoch) return Fail(OtherEpoch(self_, peer_));
   wanted_ = 0;
 }
 
@@ -229,7 +235,6 @@ void HandshakeClient::ReceiveChallenge(Bytes input, std::string& output) {
   peer_.role = static_cast<Role>(role);
   std::ranges::copy(AsBytes(nonce), peer_nonce_.begin());
   if (code == kGoOn && version != kVersion) code = kOtherVersion;
-  if (code == kGoOn && peer_.epoch != self_.epoch) code = kOtherEpoch;
   if (code != kGoOn) return Fail(RefusalStatus(code, self_, peer_));
 
   const Mac proof = MakeMac(kClientLabel, secret_, self_, peer_, own_nonce_, peer_nonce_);
@@ -246,7 +251,12 @@ void HandshakeClient::ReceiveVerdict(Bytes input) {
   if (reader.U32() != kMagic) return Fail(NotGyre());
   const uint32_t code = reader.U32();
   const Mac expected = MakeMac(kServerLabel, secret_, self_, peer_, own_nonce_, peer_nonce_);
-  if (code != kGoOn || !Matches(expected, reader.Raw(kMacBytes))) return Fail(WrongSecret(self_, peer_));
+  // The MAC covers both epochs, but not the code.
+  const bool same_epoch = peer_.epoch == self_.epoch;
+  if (code != (same_epoch ? kGoOn : kOtherEpoch) || !Matches(expected, reader.Raw(kMacBytes))) {
+    return Fail(WrongSecret(self_, peer_));
+  }
+  if (!same_epoch) return Fail(OtherEpoch(self_, peer_));
   wanted_ = 0;
 }
 

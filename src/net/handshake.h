@@ -7,6 +7,9 @@
 //   client -> server   proof: HMAC-SHA256(secret, "client" label, version, job id, both identities, both nonces)
 //   server -> client   verdict, with the same HMAC under the "server" label
 //
+// Epochs are compared once the client has proved itself: a refusal because of them is proved too, so nobody is turned
+// away, or reported as left over, on a stranger's word.
+//
 // The client proves first: a server gives strangers nothing to test guesses of the secret on. Fresh nonces on both
 // sides make a recording useless, the labels a reflection. The secret is never logged or sent.
 //
@@ -54,7 +57,8 @@ using HandshakeNonce = std::array<std::byte, 32>;
 //
 // status():  OK                 while under way, and when done: the peer is authenticated
 //            kUnauthenticated   another secret, another job, not a Gyre process at all
-//            kAborted           another epoch
+//            kAborted           this side is of an older epoch than the other: its job was restarted without it
+//            kCancelled         the other side is of an older one: it was left over, and is to go
 //            kFailedPrecondition  another protocol version
 class Handshake {
  public:

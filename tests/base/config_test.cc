@@ -19,6 +19,7 @@ TEST(Config, HasDefaults) {
   const auto config = Load({});
   ASSERT_THAT(config, IsOk());
   EXPECT_FALSE(config->rank.has_value());
+  EXPECT_FALSE(config->epoch.has_value());
   EXPECT_EQ(config->start_timeout.count(), 60000);
   EXPECT_EQ(config->operation_timeout.count(), 300000);
   EXPECT_EQ(config->heartbeat_interval.count(), 100);
@@ -31,6 +32,7 @@ TEST(Config, ReadsEveryVariable) {
                             {"GYRE_SIZE", "8"},
                             {"GYRE_STORE", "127.0.0.1:4000"},
                             {"GYRE_JOB_ID", "job"},
+                            {"GYRE_EPOCH", "5000000000"},
                             {"GYRE_SECRET_FILE", "/a/file"},
                             {"GYRE_SECRET_FD", "7"},
                             {"GYRE_HOST_ID", "host"},
@@ -46,6 +48,7 @@ TEST(Config, ReadsEveryVariable) {
   EXPECT_EQ(config->size, 8);
   EXPECT_EQ(config->store, "127.0.0.1:4000");
   EXPECT_EQ(config->job_id, "job");
+  EXPECT_EQ(config->epoch, 5'000'000'000);
   EXPECT_EQ(config->secret_file, "/a/file");
   EXPECT_EQ(config->secret_fd, 7);
   EXPECT_EQ(config->host_id, "host");
@@ -63,11 +66,14 @@ TEST(Config, OptionsInCodeWin) {
   options.rank = 1;
   options.size = 2;
   options.job_id = "mine";
+  options.epoch = 2;
   options.operation_timeout = std::chrono::seconds(7);
-  const auto config = Load({{"GYRE_RANK", "nonsense"}, {"GYRE_JOB_ID", "theirs"}, {"GYRE_TIMEOUT", "20"}}, options);
+  const auto config = Load(
+      {{"GYRE_RANK", "nonsense"}, {"GYRE_JOB_ID", "theirs"}, {"GYRE_EPOCH", "1"}, {"GYRE_TIMEOUT", "20"}}, options);
   ASSERT_THAT(config, IsOk());
   EXPECT_EQ(config->rank, 1);
   EXPECT_EQ(config->job_id, "mine");
+  EXPECT_EQ(config->epoch, 2);
   EXPECT_EQ(config->operation_timeout.count(), 7000);
 }
 
@@ -75,22 +81,30 @@ TEST(Config, RefusesNonsenseByName) {
   const std::pair<const char*, const char*> kWrong[] = {
       {"GYRE_SIZE", "x"},         {"GYRE_RANK", "-1"},       {"GYRE_TIMEOUT", "0"},
       {"GYRE_TIMEOUT", "nan"},    {"GYRE_SPIN", "maybe"},    {"GYRE_ARENA_BYTES", "0"},
-      {"GYRE_LOG_LEVEL", "loud"}, {"GYRE_TIMEOUT", "1e300"}, {"GYRE_HEARTBEAT_INTERVAL_MS", "1.5"}};
+      {"GYRE_LOG_LEVEL", "loud"}, {"GYRE_TIMEOUT", "1e300"}, {"GYRE_HEARTBEAT_INTERVAL_MS", "1.5"},
+      {"GYRE_EPOCH", "-1"},       {"GYRE_EPOCH", "second"},  {"GYRE_EPOCH", "9223372036854775808"}};
   for (const auto& [name, value] : kWrong) {
     EXPECT_THAT(Load({{name, value}}), MatchesStatus(StatusCode::kInvalidArgument, std::string(name) + "=" + value));
   }
 }
 
+TEST(Config, ANegativeEpochInCodeIsRefused) {
+  RuntimeOptions options;
+  options.epoch = -1;
+  EXPECT_THAT(Load({}, options), MatchesStatus(StatusCode::kInvalidArgument, "GYRE_EPOCH"));
+}
+
 TEST(Config, GyrerunsIdentityIsTakenWholeOrNotAtAll) {
   std::map<std::string, std::string, std::less<>> gyreruns = {
       {"GYRE_RANK", "3"},        {"GYRE_SIZE", "8"},      {"GYRE_STORE", "127.0.0.1:4000"},
-      {"GYRE_JOB_ID", "theirs"}, {"GYRE_SECRET_FD", "7"}, {"GYRE_SECRET_FILE", "/a/file"}};
+      {"GYRE_JOB_ID", "theirs"}, {"GYRE_SECRET_FD", "7"}, {"GYRE_SECRET_FILE", "/a/file"},
+      {"GYRE_EPOCH", "4"}};
   RuntimeOptions options;
   options.rank = 1;
   options.size = 2;
   const auto in_code = Load(gyreruns, options);
   ASSERT_THAT(in_code, IsOk());
-  EXPECT_FALSE(in_code->store || in_code->job_id || in_code->secret_fd);
+  EXPECT_FALSE(in_code->store || in_code->job_id || in_code->epoch || in_code->secret_fd);
   EXPECT_EQ(in_code->secret_file, "/a/file");
   options.store = "127.0.0.1:5000";
   EXPECT_EQ(Load(gyreruns, options)->store, "127.0.0.1:5000");
@@ -100,6 +114,7 @@ TEST(Config, GyrerunsIdentityIsTakenWholeOrNotAtAll) {
   options.store.reset();
   EXPECT_EQ(Load(gyreruns, options)->store, "127.0.0.1:4000");
   EXPECT_EQ(Load(gyreruns, options)->job_id, "theirs");
+  EXPECT_EQ(Load(gyreruns, options)->epoch, 4);
 
   const auto remains = Load({{"GYRE_STORE", "127.0.0.1:4000"}, {"GYRE_SECRET_FD", "7"}});
   ASSERT_THAT(remains, IsOk());

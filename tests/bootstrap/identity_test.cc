@@ -197,7 +197,54 @@ TEST(Identity, AnElasticAgentKeepsItsPort) {
   const auto first = Find(variables);
   ASSERT_THAT(first, IsOk());
   EXPECT_EQ(first->meeting, Meeting::kLocalFile);
-  EXPECT_NE(Find(With(variables, "TORCHELASTIC_RESTART_COUNT", "1"))->job_id, first->job_id);
+  // A restart is the same job, in another epoch.
+  const auto second = Find(With(variables, "TORCHELASTIC_RESTART_COUNT", "1"));
+  EXPECT_EQ(second->job_id, first->job_id);
+  EXPECT_NE(second->epoch, first->epoch);
+  EXPECT_NE(Find(With(variables, "TORCHELASTIC_RUN_ID", "another"))->job_id, first->job_id);
+}
+
+TEST(Identity, TheEpochIsWhatTheLauncherCounts) {
+  const auto epoch = [](const Variables& variables) { return Find(variables)->epoch; };
+  for (const Variables& variables : {kGyrerun, kOpenMpi, kMpich, kTorchrun, kHorovodrun, kSlurm, Variables{}}) {
+    EXPECT_EQ(epoch(variables), 0u);
+    EXPECT_EQ(epoch(With(variables, "GYRE_EPOCH", "7")), 7u);
+  }
+  EXPECT_EQ(epoch(With(kTorchrun, "TORCHELASTIC_RESTART_COUNT", "2")), 2u);
+  EXPECT_EQ(epoch(With(kSlurm, "SLURM_RESTART_COUNT", "3")), 3u);
+  const Variables pmix = {{"PMIX_RANK", "2"}, {"PMIX_NAMESPACE", "slurm.pmix.77.0"}, {"SLURM_NTASKS", "4"}};
+  EXPECT_EQ(epoch(With(pmix, "SLURM_RESTART_COUNT", "3")), 3u);
+}
+
+TEST(Identity, OnlyTheLauncherThatWasFoundCounts) {
+  const Variables counts = {{"TORCHELASTIC_RESTART_COUNT", "2"}, {"SLURM_RESTART_COUNT", "3"}};
+  EXPECT_EQ(Find(Both(kTorchrun, Both(kSlurm, counts)))->epoch, 2u);
+  EXPECT_EQ(Find(Both(kSlurm, counts))->epoch, 3u);
+  EXPECT_EQ(Find(Both(kOpenMpi, Both(kSlurm, counts)))->epoch, 0u);
+  EXPECT_EQ(Find(Both(kGyrerun, counts))->epoch, 0u);
+  // GYRE_EPOCH wins, also over what could not be read.
+  EXPECT_EQ(Find(With(With(kTorchrun, "TORCHELASTIC_RESTART_COUNT", "2"), "GYRE_EPOCH", "5"))->epoch, 5u);
+  EXPECT_EQ(Find(With(With(kSlurm, "SLURM_RESTART_COUNT", "x"), "GYRE_EPOCH", "0"))->epoch, 0u);
+}
+
+TEST(Identity, ACountThatIsNoNumberIsRefused) {
+  for (const char* value : {"x", "-1", "1.5", "99999999999999999999"}) {
+    EXPECT_THAT(Find(With(kTorchrun, "TORCHELASTIC_RESTART_COUNT", value)),
+                MatchesStatus(StatusCode::kInvalidArgument, "TORCHELASTIC_RESTART_COUNT="))
+        << value;
+    EXPECT_THAT(Find(With(kSlurm, "SLURM_RESTART_COUNT", value)),
+                MatchesStatus(StatusCode::kInvalidArgument, "SLURM_RESTART_COUNT="))
+        << value;
+  }
+}
+
+// Each of torchrun's agents counts the restarts that its own ranks caused: after one of two hosts has failed, they
+// differ.
+TEST(Identity, TorchrunsCountIsNotTakenOverSeveralHosts) {
+  const Variables restarted = With(kTorchrun, "TORCHELASTIC_RESTART_COUNT", "2");
+  EXPECT_EQ(Find(With(restarted, "LOCAL_WORLD_SIZE", "4"))->epoch, 2u);
+  EXPECT_EQ(Find(With(restarted, "LOCAL_WORLD_SIZE", "2"))->epoch, 0u);
+  EXPECT_EQ(Find(With(With(restarted, "LOCAL_WORLD_SIZE", "2"), "GYRE_EPOCH", "1"))->epoch, 1u);
 }
 
 TEST(Identity, OneRankNeedsNoStoreWhateverItsLauncher) {

@@ -16,8 +16,8 @@ using support::MatchesStatus;
 
 TEST(LocalRendezvous, PublishesReplacesAndRemoves) {
   const support::TemporaryDirectory directory;
-  const LocalRendezvous mine(directory.path().string(), "job/with any \n characters");
-  const LocalRendezvous other(directory.path().string(), "other");
+  const LocalRendezvous mine(directory.path().string(), "job/with any \n characters", 1);
+  const LocalRendezvous other(directory.path().string(), "other", 1);
   EXPECT_THAT(mine.Read(), MatchesStatus(absl::StatusCode::kUnavailable, "not opened"));
   const Endpoint first{"127.0.0.1", 4000}, second{"127.0.0.1", 4001};
   ASSERT_THAT(mine.Publish(first), IsOk());
@@ -34,7 +34,7 @@ TEST(LocalRendezvous, PublishesReplacesAndRemoves) {
 
 TEST(LocalRendezvous, GarbageAndLinksAreNotFollowed) {
   const support::TemporaryDirectory directory;
-  const LocalRendezvous rendezvous(directory.path().string(), "job");
+  const LocalRendezvous rendezvous(directory.path().string(), "job", 0);
   std::ofstream(rendezvous.path()) << std::string(10'000, 'x');
   EXPECT_THAT(rendezvous.Read(), MatchesStatus(absl::StatusCode::kUnavailable, ""));
   std::filesystem::remove(rendezvous.path());

@@ -197,7 +197,7 @@ TEST_F(MembershipTest, LeavesNoRendezvousBehind) {
 
 TEST_F(MembershipTest, StaleRendezvousFilesAreSurvived) {
   const std::string user_directory = *UserDirectory(FixedEnvironment({{"XDG_RUNTIME_DIR", directory_.path()}}));
-  const LocalRendezvous stale(user_directory, "slurm-1.0");
+  const LocalRendezvous stale(user_directory, "slurm-1.0", 0);
   // Once where nobody listens any more, once where somebody else's store does.
   const auto others = StoreServer::Start({"127.0.0.1", 0}, {std::string(32, 'o'), "other", 0, 2}, In(1000));
   ASSERT_THAT(others, IsOk());
@@ -212,12 +212,90 @@ TEST_F(MembershipTest, StaleRendezvousFilesAreSurvived) {
   }
 }
 
+TEST_F(MembershipTest, WhatIsLeftOverFromAnOlderEpochIsRefusedAndDoesNoHarm) {
+  const auto restarted = [&](int rank) {
+    Variables variables = Torchrun(rank, 2);
+    variables["TORCHELASTIC_RESTART_COUNT"] = "3";
+    return variables;
+  };
+  support::RunThreads(2, [&](const support::Rank& rank) {
+    const auto membership = Join(restarted(rank));
+    ASSERT_THAT(membership, IsOk());
+    EXPECT_EQ((*membership)->epoch(), 3u);
+    // One in the place of a rank that serves the store, and of one that does not.
+    Variables variables = Torchrun(rank, 2);
+    variables["TORCHELASTIC_RESTART_COUNT"] = "2";
+    const TimePoint begin = std::chrono::steady_clock::now();
+    EXPECT_THAT(Join(variables),
+                MatchesStatus(StatusCode::kAborted,
+                              "this job is in epoch 3 (the store); this process belongs to epoch 2: it was left over"));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+    ExpectGathers(**membership, "g");
+  });
+}
+
+TEST_F(MembershipTest, ARestartedJobWaitsForTheOlderEpochsStoreToGo) {
+  std::vector<std::unique_ptr<Membership>> old(2);
+  support::RunThreads(2, [&](const support::Rank& rank) {
+    auto membership = Join(Torchrun(rank, 2));
+    ASSERT_THAT(membership, IsOk());
+    old[static_cast<size_t>(rank.rank)] = *std::move(membership);
+  });
+  std::atomic<bool> gone = false;
+  std::thread end([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    gone = true;
+    old.clear();
+  });
+  support::RunThreads(2, [&](const support::Rank& rank) {
+    Variables variables = Torchrun(rank, 2);
+    variables["GYRE_EPOCH"] = "1";
+    const auto membership = Join(variables);
+    ASSERT_THAT(membership, IsOk());
+    EXPECT_TRUE(gone);
+    ExpectGathers(**membership, "g");
+  });
+  end.join();
+}
+
+TEST_F(MembershipTest, AStoreOfAnOlderEpochThatStaysIsNamedAtTheDeadline) {
+  Variables variables = Torchrun(0, 2);
+  variables["GYRE_EPOCH"] = "1";
+  const auto secret = ReadSecretFile(secret_file_);
+  ASSERT_THAT(secret, IsOk());
+  const std::string job = absl::StrCat("torchrun-127.0.0.1:", free_port_);
+  const auto older = StoreServer::Start({"127.0.0.1", free_port_}, {*secret, job, 0, 2}, In(1000));
+  ASSERT_THAT(older, IsOk());
+  for (const char* rank : {"0", "1"}) {
+    variables["RANK"] = rank;
+    EXPECT_THAT(Join(variables, 300),
+                MatchesStatus(StatusCode::kDeadlineExceeded, "this job is in epoch 1; the store belongs to epoch 0"));
+  }
+}
+
+// By a file they do not find each other: neither is the job held up, nor does the left-over rank 0 take its place.
+TEST_F(MembershipTest, ARankZeroLeftOverPublishesWhereTheJobDoesNotLook) {
+  std::thread left_over([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the job's rank 0 has published
+    EXPECT_THAT(Join(Slurm(0, 2), 1500), MatchesStatus(StatusCode::kDeadlineExceeded, "rank 1 of 2 did not come"));
+  });
+  support::RunThreads(2, [&](const support::Rank& rank) {
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    Variables variables = Slurm(rank, 2);
+    variables["SLURM_RESTART_COUNT"] = "1";
+    const auto membership = Join(variables, 10'000);
+    ASSERT_THAT(membership, IsOk());
+    ExpectGathers(**membership, "g");
+  });
+  left_over.join();
+}
+
 TEST_F(MembershipTest, ABusyStoreIsNotTakenForAStaleOne) {
   // It lets the rank prove itself at once, but takes its time to answer.
   const Environment environment = FixedEnvironment(Slurm(1, 2));
   auto listener = ListenTcp({"127.0.0.1", 0}, 8, In(1000));
   ASSERT_THAT(listener, IsOk());
-  ASSERT_THAT(LocalRendezvous(*UserDirectory(environment), "slurm-1.0").Publish(*LocalEndpoint(listener->get())),
+  ASSERT_THAT(LocalRendezvous(*UserDirectory(environment), "slurm-1.0", 0).Publish(*LocalEndpoint(listener->get())),
               IsOk());
   const auto acceptor =
       Acceptor::Create(*std::move(listener), {"slurm-1.0", 0, -1, Role::kStore}, *UserSecret(environment));

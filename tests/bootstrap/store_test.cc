@@ -163,9 +163,13 @@ TEST_F(StoreTest, ConnectRefusesAndExplains) {
   EXPECT_THAT(StoreClient::Connect(server_->endpoint(), other, 2, kSecret, In(5000)),
               MatchesStatus(StatusCode::kUnauthenticated, "another job"));
   other = self;
+  other.epoch = 0;
+  EXPECT_THAT(
+      StoreClient::Connect(server_->endpoint(), other, 2, kSecret, In(5000)),
+      MatchesStatus(StatusCode::kAborted, "this job is in epoch 1 (the store); this process belongs to epoch 0"));
   other.epoch = 2;
   EXPECT_THAT(StoreClient::Connect(server_->endpoint(), other, 2, kSecret, In(5000)),
-              MatchesStatus(StatusCode::kAborted, "epoch"));
+              MatchesStatus(StatusCode::kCancelled, "this job is in epoch 2; the store belongs to epoch 1"));
   EXPECT_THAT(StoreClient::Connect(server_->endpoint(), self, 3, kSecret, In(5000)),
               MatchesStatus(StatusCode::kFailedPrecondition, "a job of 2 ranks"));
   EXPECT_THAT(StoreServer::Start(server_->endpoint(), {kSecret, "job", 1, 2}, In(1000)),

@@ -31,6 +31,7 @@ AgentJob RandomJob(Mutator& random) {
   for (std::string* text : {&job.version, &job.job_id, &job.secret, &job.directory, &job.host, &job.interface}) {
     *text = RandomText(random);
   }
+  job.epoch = random.Number();
   job.ranks = static_cast<uint32_t>(1 + random.Below(1000));
   job.first_rank = static_cast<uint32_t>(random.Below(1000));
   job.size = job.first_rank + job.ranks + static_cast<uint32_t>(random.Below(1000));

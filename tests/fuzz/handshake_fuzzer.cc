@@ -93,9 +93,12 @@ std::string FuzzHandshake(Mutator& random) {
   const HandshakeIdentity server{"job", epoch, static_cast<int>(random.Below(4)), Role::kRank};
   HandshakeIdentity client{"job", epoch, static_cast<int>(random.Number()), static_cast<Role>(1 + random.Below(3))};
   std::string client_secret = secret;
-  bool honest = false;
+  bool honest = false, other_epoch = false;
   switch (random.Below(8)) {
-    case 0: client.epoch += 1 + random.Below(3); break;
+    case 0:
+      client.epoch += 1 + random.Below(3);
+      other_epoch = true;
+      break;
     case 1: client.job_id = random.Mutated("job") + "x"; break;
     case 2: client_secret = random.MutatedInPlace(secret) + "x"; break;
     default: honest = true;
@@ -107,8 +110,10 @@ std::string FuzzHandshake(Mutator& random) {
   if (std::string wrong = CheckSide(conversation.server(), proved, client); !wrong.empty()) return "server: " + wrong;
   const bool answered = proved && transcript.Whole(3);
   if (std::string wrong = CheckSide(conversation.client(), answered, server); !wrong.empty()) return "client: " + wrong;
-  // A refusal gives nothing away to test guesses of the secret on.
-  if (!proved && transcript.sent[3].size() == kVerdictBytes && transcript.sent[3].substr(8) != std::string(32, '\0')) {
+  // A refusal gives nothing away to test guesses of the secret on, but to who has proved to hold it.
+  const bool holds_secret = other_epoch && transcript.Whole(2);
+  if (!proved && !holds_secret && transcript.sent[3].size() == kVerdictBytes &&
+      transcript.sent[3].substr(8) != std::string(32, '\0')) {
     return "a refusal carries a MAC";
   }
   return "";

@@ -24,6 +24,7 @@ AgentJob SomeJob() {
   job.version = "1.2";
   job.job_id = "id";
   job.secret = std::string(32, 's');
+  job.epoch = 6;
   job.size = 5;
   job.first_rank = 2;
   job.ranks = 3;
@@ -45,6 +46,7 @@ TEST(AgentProtocolTest, AJobArrivesWhole) {
   EXPECT_EQ(job->command, SomeJob().command);
   EXPECT_EQ(job->environment, SomeJob().environment);
   EXPECT_EQ(job->first_rank, 2u);
+  EXPECT_EQ(job->epoch, 6u);
   EXPECT_TRUE(job->input && job->serve_store && !job->loopback);
   EXPECT_EQ(job->grace, SomeJob().grace);
 }

@@ -146,12 +146,12 @@ TEST(GyrerunTest, AProgramThatFailsToExecuteIs126) {
 }
 
 TEST(GyrerunTest, Identity) {
-  const Outcome outcome = RunToEnd(Shell(
-      2,
-      "echo $GYRE_RANK $GYRE_SIZE $A; test -r /proc/self/fd/$GYRE_SECRET_FD && echo ${GYRE_STORE%:*} ${#GYRE_JOB_ID}",
-      {"-x", "A=b c"}));
+  const Outcome outcome = RunToEnd(Shell(2,
+                                         "echo $GYRE_RANK $GYRE_SIZE $GYRE_EPOCH $A; test -r "
+                                         "/proc/self/fd/$GYRE_SECRET_FD && echo ${GYRE_STORE%:*} ${#GYRE_JOB_ID}",
+                                         {"-x", "A=b c"}));
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_TRUE(Has(outcome.out, "0 2 b c\n") && Has(outcome.out, "1 2 b c\n")) << outcome.out;
+  EXPECT_TRUE(Has(outcome.out, "0 2 0 b c\n") && Has(outcome.out, "1 2 0 b c\n")) << outcome.out;
   EXPECT_TRUE(Has(outcome.out, "127.0.0.1 16\n")) << outcome.out;
 }
 

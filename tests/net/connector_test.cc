@@ -125,12 +125,14 @@ TEST_P(ConnectorTest, ASilentListenerIsTriedAgain) {
 
 TEST_P(ConnectorTest, ARefusalIsFinal) {
   Listen();
-  Connect(Rank(5, 2));
-  RunUntilDone();
-  ASSERT_TRUE(result_.has_value());
-  EXPECT_THAT(*result_, MatchesStatus(StatusCode::kAborted, "rank 0: "));
-  EXPECT_TRUE(failures_.empty());
-  result_.reset();
+  for (const auto& [epoch, code] : {std::pair(0, StatusCode::kAborted), std::pair(2, StatusCode::kCancelled)}) {
+    Connect(Rank(5, static_cast<uint64_t>(epoch)));
+    RunUntilDone();
+    ASSERT_TRUE(result_.has_value());
+    EXPECT_THAT(*result_, MatchesStatus(code, "rank 0: this job is in epoch"));
+    EXPECT_TRUE(failures_.empty());
+    result_.reset();
+  }
   Connect(Rank(5), "another secret");
   RunUntilDone();
   ASSERT_TRUE(result_.has_value());

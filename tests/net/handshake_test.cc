@@ -110,24 +110,65 @@ TEST(Handshake, AServerWithoutTheSecretIsNotBelieved) {
   EXPECT_THAT(transcript.client, MatchesStatus(StatusCode::kUnauthenticated, "the store"));
 }
 
-TEST(Handshake, OtherJobsEpochsAndVersionsAreRefused) {
+TEST(Handshake, OtherJobsAndVersionsAreRefused) {
   HandshakeIdentity client = kClient;
   client.job_id = "other job";
   Transcript transcript = Converse(client, kSecret, kServer, kSecret);
   EXPECT_THAT(transcript.client, MatchesStatus(StatusCode::kUnauthenticated, "another job"));
   EXPECT_THAT(transcript.server, MatchesStatus(StatusCode::kUnauthenticated, "another job"));
 
-  client = kClient;
-  client.epoch = 2;
-  transcript = Converse(client, kSecret, kServer, kSecret);
-  EXPECT_THAT(transcript.client, MatchesStatus(StatusCode::kAborted, "epoch 3"));
-  EXPECT_THAT(transcript.server, MatchesStatus(StatusCode::kAborted, "epoch 2"));
-
   transcript = Converse(kClient, kSecret, kServer, kSecret, [](int index, std::string& message) {
     if (index == 0) message[4] = 9;
   });
   EXPECT_THAT(transcript.client, MatchesStatus(StatusCode::kFailedPrecondition, "version"));
   EXPECT_THAT(transcript.server, MatchesStatus(StatusCode::kFailedPrecondition, "version"));
+}
+
+TEST(Handshake, WhoIsOfAnOlderEpochIsRefusedWhicheverSideItIs) {
+  HandshakeIdentity older = kClient;
+  older.epoch = 2;
+  Transcript transcript = Converse(older, kSecret, kServer, kSecret);
+  EXPECT_FALSE(transcript.client_done || transcript.server_done);
+  EXPECT_THAT(transcript.client, MatchesStatus(StatusCode::kAborted,
+                                               "this job is in epoch 3 (the store); this process belongs to epoch 2: "
+                                               "it was left over from before a restart"));
+  EXPECT_THAT(transcript.server, MatchesStatus(StatusCode::kCancelled,
+                                               "this job is in epoch 3; rank 2 belongs to epoch 2: it was left over"));
+
+  HandshakeIdentity newer = kClient;
+  newer.epoch = 4;
+  transcript = Converse(newer, kSecret, kServer, kSecret);
+  EXPECT_FALSE(transcript.client_done || transcript.server_done);
+  EXPECT_THAT(
+      transcript.client,
+      MatchesStatus(StatusCode::kCancelled, "this job is in epoch 4; the store belongs to epoch 3: it was left over"));
+  EXPECT_THAT(transcript.server,
+              MatchesStatus(StatusCode::kAborted, "this job is in epoch 4 (rank 2); this process belongs to epoch 3"));
+}
+
+// An epoch counts only from who proves to hold the secret: nobody makes a rank give up, or be reported, by a claim.
+TEST(Handshake, AStrangersEpochIsNotBelieved) {
+  HandshakeIdentity other = kClient;
+  for (const uint64_t epoch : {2, 4}) {
+    other.epoch = epoch;
+    const Transcript stranger = Converse(other, "another secret!!", kServer, kSecret);
+    EXPECT_THAT(stranger.server, MatchesStatus(StatusCode::kUnauthenticated, "rank 2 holds another secret"));
+    EXPECT_EQ(stranger.from_server[1].substr(8), std::string(32, '\0'));
+    const Transcript impostor = Converse(kClient, kSecret, {"job", epoch, -1, Role::kStore}, "another secret!!",
+                                         [](int index, std::string& message) {
+                                           if (index == 3) message[4] = 2;  // says that it is because of the epoch
+                                         });
+    EXPECT_THAT(impostor.client, MatchesStatus(StatusCode::kUnauthenticated, "the store holds another secret"));
+  }
+  // Nor may the code of the verdict be changed on its way: the MAC says which epochs there are.
+  other.epoch = 2;
+  for (const char code : {0, 1, 3, 4}) {
+    const Transcript changed = Converse(other, kSecret, kServer, kSecret, [code](int index, std::string& message) {
+      if (index == 3) message[4] = code;
+    });
+    EXPECT_FALSE(changed.client_done);
+    EXPECT_EQ(changed.client.code(), StatusCode::kUnauthenticated);
+  }
 }
 
 TEST(Handshake, EveryFlippedBitEndsIt) {

@@ -2,8 +2,10 @@
 
 #include <chrono>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "gtest/gtest.h"
 #include "net/endpoint.h"
@@ -19,27 +21,31 @@ std::string FreeLoopbackEndpoint() {
   return ToString(*LocalEndpoint(listener->get()));
 }
 
-std::string StoreAddress(const Rank& rank) {
-  const auto path = rank.directory / "store";
-  if (rank.rank == 0) {
-    const std::string address = FreeLoopbackEndpoint();
-    std::ofstream(path.string() + ".new") << address;
-    std::filesystem::rename(path.string() + ".new", path);
-    return address;
-  }
+std::filesystem::path StorePath(const Rank& rank) {
+  return rank.directory / "store";
+}
+
+std::string ChooseStoreAddress(const Rank& rank) {
+  const auto path = StorePath(rank);
+  const std::string address = FreeLoopbackEndpoint();
+  std::ofstream(path.string() + ".new") << address;
+  std::filesystem::rename(path.string() + ".new", path);
+  return address;
+}
+
+std::string AwaitStoreAddress(const Rank& rank) {
+  const auto path = StorePath(rank);
   for (;;) {  // the test's own time-out ends it
     if (std::ifstream file(path); file) return {std::istreambuf_iterator<char>(file), {}};
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 
-}  // namespace
-
-RuntimeOptions JobOptions(const Rank& rank) {
+RuntimeOptions JobOptionsAt(const Rank& rank, std::string store) {
   RuntimeOptions options;
   options.rank = rank.rank;
   options.size = rank.size;
-  options.store = StoreAddress(rank);
+  options.store = std::move(store);
   options.job_id = rank.name;
   options.secret = "the secret of the tests' jobs, not one of a user";
   options.operation_timeout = std::chrono::seconds(30);
@@ -48,11 +54,29 @@ RuntimeOptions JobOptions(const Rank& rank) {
   return options;
 }
 
-RuntimeOptions JobOptions(const Rank& rank, const HostSizes& hosts) {
-  RuntimeOptions options = JobOptions(rank);
+std::optional<std::string> HostId(const Rank& rank, const HostSizes& hosts) {
+  if (hosts.size() == 1) return std::nullopt;
   int host = 0;
   for (int local = rank; local >= hosts[static_cast<size_t>(host)]; ++host) local -= hosts[static_cast<size_t>(host)];
-  if (hosts.size() > 1) options.host_id = rank.name + "-host-" + std::to_string(host);
+  return rank.name + "-host-" + std::to_string(host);
+}
+
+}  // namespace
+
+RuntimeOptions JobOptions(const Rank& rank) {
+  return JobOptionsAt(rank, rank.rank == 0 ? ChooseStoreAddress(rank) : AwaitStoreAddress(rank));
+}
+
+RuntimeOptions JobOptions(const Rank& rank, const HostSizes& hosts) {
+  RuntimeOptions options = JobOptions(rank);
+  options.host_id = HostId(rank, hosts);
+  return options;
+}
+
+RuntimeOptions RestartedJobOptions(const Rank& rank, const HostSizes& hosts, int64_t epoch) {
+  RuntimeOptions options = JobOptionsAt(rank, AwaitStoreAddress(rank));
+  options.host_id = HostId(rank, hosts);
+  options.epoch = epoch;
   return options;
 }
 

@@ -27,8 +27,8 @@ TimePoint Within(std::chrono::milliseconds time) {
   return std::chrono::steady_clock::now() + time;
 }
 
-HandshakeIdentity Identity(const std::string& job, int rank) {
-  return {.job_id = job, .epoch = 0, .rank = rank, .role = Role::kRank};
+HandshakeIdentity Identity(const std::string& job, int rank, uint64_t epoch = 1) {
+  return {.job_id = job, .epoch = epoch, .rank = rank, .role = Role::kRank};
 }
 
 constexpr char kSecret[] = "a secret of more than sixteen bytes";
@@ -139,6 +139,29 @@ TEST_F(MeshTest, AnotherSecretIsRefused) {
   EXPECT_THAT((*stranger)->Connect({addresses_[0]}, *own, Within(std::chrono::milliseconds(500))),
               MatchesStatus(StatusCode::kUnauthenticated, ""));
   server.join();
+}
+
+// It is turned away with the reason, gets no memory, and the rank whose place it would have taken still comes.
+TEST_F(MeshTest, AnOlderEpochsRankDoesNotCount) {
+  Open(2);
+  auto zombie = Mesh::Listen(Identity("job", 1, 0), kSecret, "");
+  ASSERT_THAT(zombie, IsOk());
+  support::RunThreads(2, [&](const support::Rank& rank) {
+    auto own = OwnMemory::Create(rank, 1 << 20);
+    ASSERT_THAT(own, IsOk());
+    own->arena->segment().data()[0] = static_cast<std::byte>(100 + rank);
+    if (rank == 1) {
+      auto left_over = OwnMemory::Create(1, 1 << 20);
+      ASSERT_THAT(left_over, IsOk());
+      EXPECT_THAT((*zombie)->Connect({addresses_[0]}, *left_over, Within(std::chrono::seconds(20))),
+                  MatchesStatus(StatusCode::kAborted, "epoch 1 (rank 0); this process belongs to epoch 0"));
+    }
+    auto links =
+        meshes_[static_cast<size_t>(rank.rank)]->Connect(PeersOf(rank), *own, Within(std::chrono::seconds(20)));
+    ASSERT_THAT(links, IsOk());
+    ASSERT_EQ(links->size(), 1u);
+    EXPECT_EQ(links->front().arena.data()[0], static_cast<std::byte>(101 - rank));
+  });
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ class Impostor {
 
  private:
   absl::StatusOr<std::string> Challenge(int fd, const std::string& hello);
-  absl::Status ExpectRefusal(int fd, std::string_view first);
+  absl::Status ExpectRefusal(int fd, std::string_view first, bool holds_secret);
 
   const Target& target_;
   support::Mutator random_;
