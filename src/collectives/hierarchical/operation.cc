@@ -252,7 +252,7 @@ bool HierarchicalOperation::AddWaits(std::vector<pollfd>& waits) const {
 
 // --- Parts of stages ---
 
-// Takes the result's scale along where the sum over all hosts could overflow without it.
+// Takes part of the result's scale along where the sum over all hosts could overflow without it.
 std::unique_ptr<Operation> HierarchicalOperation::LocalReduceScatter(const void* in, const Counts& counts,
                                                                      void* out) const {
   const DType dtype = call_.in.dtype;
@@ -262,7 +262,7 @@ std::unique_ptr<Operation> HierarchicalOperation::LocalReduceScatter(const void*
              .out = {out, counts[static_cast<size_t>(team_->local_rank())], dtype},
              .op = PlainReduction().op,
              .prescale = call_.prescale,
-             .postscale = ScalesEarly() ? ResultScale().scale_result : 1.0,
+             .postscale = EarlyScale(),
              .counts = counts,
              .timeout = call_.timeout};
   if (team_->local_size() > 1) return std::make_unique<ReduceScatter>(team_->local(), local, signature_);
@@ -333,15 +333,18 @@ device::Reduction HierarchicalOperation::ResultScale() const {
   return device::MakeReduction(call_.in.dtype, call_.op, 1.0, call_.postscale, team_->size());
 }
 
-// Half precision ends at 65504: sums that are to be scaled down must not exceed that on the way.
-bool HierarchicalOperation::ScalesEarly() const {
-  return call_.in.dtype == DType::kF16 && PlainReduction().op == ReduceOp::kSum &&
-         std::abs(ResultScale().scale_result) < 1.0;
+// Half precision ends at 65504: sums that are to be scaled down must not exceed that on the way. A power of two costs
+// no precision.
+double HierarchicalOperation::EarlyScale() const {
+  const double scale = std::abs(ResultScale().scale_result);
+  const bool sums_halves = call_.in.dtype == DType::kF16 && PlainReduction().op == ReduceOp::kSum;
+  return sums_halves && scale > 0.0 && scale < 1.0 ? std::ldexp(1.0, std::ilogb(scale)) : 1.0;
 }
 
 void HierarchicalOperation::ApplyResultScale(void* data, int64_t count) const {
-  const device::Reduction scale = ResultScale();
-  if (ScalesEarly() || (scale.scale_result == 1.0 && scale.divisor == 1)) return;
+  device::Reduction scale = ResultScale();
+  scale.scale_result /= EarlyScale();
+  if (scale.scale_result == 1.0 && scale.divisor == 1) return;
   const void* const source = data;
   device::Reduce(scale, {&source, 1}, {&data, 1}, count);
 }

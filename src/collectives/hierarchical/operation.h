@@ -86,7 +86,7 @@ class HierarchicalOperation : public Pollable {
   std::string NameOf(int job_rank) const;
   std::string GaveUp(absl::string_view why) const;
   device::Reduction ResultScale() const;
-  bool ScalesEarly() const;
+  double EarlyScale() const;
 
   const std::shared_ptr<Team> team_;
   const std::vector<int64_t> counts_, receive_counts_;  // what the call's spans refer to
