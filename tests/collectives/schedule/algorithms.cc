@@ -46,7 +46,7 @@ std::vector<Algorithm> AllAlgorithms() {
       {.name = "PairwiseAllToAll",
        .make = ForAnyRoot(PairwiseAllToAll),
        .claim = Exchanged,
-       .all_to_all = true,
+       .meeting = Meeting::kPiece,
        .quadratic = true},
       {.name = "DisseminationBarrier", .make = ForAnyRoot(HearingBarrier), .claim = AllHaveCome},
   };
