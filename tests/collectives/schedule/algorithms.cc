@@ -2,6 +2,7 @@
 
 #include "collectives/schedule/binomial.h"
 #include "collectives/schedule/chain.h"
+#include "collectives/schedule/circulant.h"
 #include "collectives/schedule/dissemination.h"
 #include "collectives/schedule/halving_doubling.h"
 #include "collectives/schedule/pairwise.h"
@@ -37,8 +38,14 @@ std::vector<Algorithm> AllAlgorithms() {
        .make = ForAnyRoot(HalvingDoublingAllReduce),
        .claim = AllReduced,
        .quadratic = true},
+      {.name = "CirculantAllReduce", .make = ForAnyRoot(CirculantAllReduce), .claim = AllReduced, .quadratic = true},
       {.name = "RingReduceScatter", .make = ForAnyRoot(RingReduceScatter), .claim = ReduceScattered, .quadratic = true},
       {.name = "RingAllGather", .make = ForAnyRoot(RingAllGather), .claim = AllGathered, .quadratic = true},
+      {.name = "CirculantReduceScatter",
+       .make = ForAnyRoot(CirculantReduceScatter),
+       .claim = ReduceScattered,
+       .quadratic = true},
+      {.name = "CirculantAllGather", .make = ForAnyRoot(CirculantAllGather), .claim = AllGathered, .quadratic = true},
       {.name = "BinomialBroadcast", .make = BinomialBroadcast, .claim = Broadcasted, .rooted = true},
       {.name = "ChainBroadcast", .make = ChainBroadcast, .claim = Broadcasted, .rooted = true},
       {.name = "BinomialReduce", .make = BinomialReduce, .claim = Reduced, .rooted = true},

@@ -49,6 +49,30 @@ int FloorPower(int size) {
   return static_cast<int>(std::bit_floor(static_cast<unsigned>(size)));
 }
 
+// ceil(log2 p) messages after each other, but one less up to three quarters of a power of two: there too little is left
+// for the last round that had to wait for all rounds before.
+int RoundsOfJumps(int size) {
+  if (size == 1) return 0;
+  return 4 * size > 3 << CeilLog2(size) ? CeilLog2(size) : CeilLog2(size) - 1;
+}
+
+// The most jumps on the way from 0 to any place below `size`, if each is the longest that fits of `size` halved,
+// rounded up, halved again, and so on.
+int MostHalvingJumps(int size) {
+  int most = 0;
+  for (int place = 0; place < size; ++place) {
+    int jumps = 0;
+    for (int left = place, jump = size; jump > 1;) {
+      jump = (jump + 1) / 2;
+      if (left < jump) continue;
+      left -= jump;
+      ++jumps;
+    }
+    most = std::max(most, jumps);
+  }
+  return most;
+}
+
 TEST(Cost, RingAllReduceSendsTwoTimesAllButOnePart) {
   for (int p = 1; p <= 64; ++p) {
     const Cost cost = CostOf("RingAllReduce", p, 1000);  // S = 1000 p
@@ -110,6 +134,26 @@ TEST(Cost, HalvingDoublingTakesLogRoundsAndFewBytes) {
       EXPECT_EQ(cost.sent[static_cast<size_t>(rank)], blocks * 1000) << p << ", " << rank;
       EXPECT_EQ(cost.received[static_cast<size_t>(rank)], blocks * 1000) << p << ", " << rank;
     }
+  }
+}
+
+// Of no number of ranks more bytes than a ring sends, nor more rounds than doubling takes.
+TEST(Cost, CirculantTakesLogRoundsAndAsFewBytesAsARing) {
+  for (int p = 1; p <= (THOROUGH ? 130 : 66); ++p) {
+    const Cost halves = CostOf("CirculantReduceScatter", p, 1000), doubles = CostOf("CirculantAllGather", p, 1000),
+               both = CostOf("CirculantAllReduce", p, 1000);  // S = 1000 p
+    EXPECT_EQ(halves.rounds, RoundsOfJumps(p)) << p;
+    EXPECT_EQ(doubles.rounds, MostHalvingJumps(p)) << p;
+    EXPECT_EQ(both.rounds, RoundsOfJumps(p) + MostHalvingJumps(p)) << p;
+    EXPECT_LE(both.rounds, 2 * CeilLog2(p)) << p;
+    EXPECT_EQ(both.messages, 2 * (p - 1) * p);
+    for (const Cost* const half : {&halves, &doubles}) {
+      EXPECT_EQ(half->messages, (p - 1) * p);
+      EXPECT_THAT(half->sent, Each((p - 1) * 1000)) << p;
+      EXPECT_THAT(half->received, Each((p - 1) * 1000)) << p;
+    }
+    EXPECT_THAT(both.sent, Each(2 * (p - 1) * 1000)) << p;
+    EXPECT_THAT(both.received, Each(2 * (p - 1) * 1000)) << p;
   }
 }
 
