@@ -176,6 +176,38 @@ TEST(Cost, TreesTakeLogRounds) {
   }
 }
 
+TEST(Cost, TwoTreesTakeLogRoundsAndSendEverythingOnce) {
+  for (int p = 1; p <= 200; ++p) {
+    const auto root = static_cast<size_t>(p / 3);
+    const Cost broadcast = CostOf("DoubleTreeBroadcast", p, 1000, p / 3),  // S = 2000
+        reduce = CostOf("DoubleTreeReduce", p, 1000, p / 3);
+    EXPECT_EQ(broadcast.rounds, CeilLog2(p)) << p;
+    EXPECT_EQ(reduce.rounds, CeilLog2(p)) << p;
+    EXPECT_EQ(broadcast.messages, 2 * (p - 1));
+    EXPECT_EQ(broadcast.sent[root], p == 1 ? 0 : 2000) << p;
+    for (size_t rank = 0; rank < broadcast.sent.size(); ++rank) {
+      EXPECT_EQ(broadcast.received[rank], rank == root ? 0 : 2000) << p << ", " << rank;
+      EXPECT_LE(broadcast.sent[rank], 2000) << p << ", " << rank;
+    }
+    // Of the p - 1 others all pass on, in one tree or the other, but one if they are odd.
+    EXPECT_EQ(std::ranges::count(broadcast.sent, 0), p == 1 ? 1 : (p - 1) % 2) << p;
+    EXPECT_EQ(reduce.sent, broadcast.received);
+    EXPECT_EQ(reduce.received, broadcast.sent);
+  }
+}
+
+TEST(Cost, TwoTreesUpAndDownSendEverythingTwice) {
+  for (int p = 1; p <= 200; ++p) {
+    const Cost cost = CostOf("DoubleTreeAllReduce", p, 1000);
+    EXPECT_EQ(cost.rounds, 2 * Log2(FloorPower(p))) << p;
+    EXPECT_EQ(cost.messages, 4 * (p - 1));
+    EXPECT_EQ(*std::ranges::max_element(cost.sent), p == 1 ? 0 : p == 2 ? 2000 : p == 3 ? 3000 : 4000) << p;
+    EXPECT_EQ(Sum(cost.sent), 4 * (p - 1) * 1000) << p;
+    // What goes up one link comes down it.
+    EXPECT_EQ(cost.received, cost.sent) << p;
+  }
+}
+
 TEST(Cost, ChainsSendEverythingOnce) {
   for (int p = 1; p <= 64; ++p) {
     const int root = p / 2, last = (root + p - 1) % p;
