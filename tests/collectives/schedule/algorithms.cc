@@ -1,6 +1,7 @@
 #include "collectives/schedule/algorithms.h"
 
 #include "collectives/schedule/binomial.h"
+#include "collectives/schedule/bruck.h"
 #include "collectives/schedule/chain.h"
 #include "collectives/schedule/circulant.h"
 #include "collectives/schedule/dissemination.h"
@@ -58,6 +59,11 @@ std::vector<Algorithm> AllAlgorithms() {
        .make = ForAnyRoot(PairwiseAllToAll),
        .claim = Exchanged,
        .meeting = Meeting::kPiece,
+       .quadratic = true},
+      {.name = "BruckAllToAll",
+       .make = ForAnyRoot(BruckAllToAll),
+       .claim = Exchanged,
+       .meeting = Meeting::kAny,
        .quadratic = true},
       {.name = "DisseminationBarrier", .make = ForAnyRoot(HearingBarrier), .claim = AllHaveCome},
   };

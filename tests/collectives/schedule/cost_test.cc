@@ -233,6 +233,21 @@ TEST(Cost, AllToAllIsOneRound) {
   }
 }
 
+TEST(Cost, BruckTakesLogRoundsAndSendsAPieceForEachBit) {
+  for (int p = 1; p <= (THOROUGH ? 130 : 66); ++p) {
+    const Cost cost = CostOf("BruckAllToAll", p, 1000);
+    int bits = 0;
+    for (int way = 1; way < p; ++way) bits += std::popcount(static_cast<unsigned>(way));
+    EXPECT_EQ(cost.rounds, RoundsOfJumps(p)) << p;
+    EXPECT_EQ(cost.messages, p * bits);
+    EXPECT_THAT(cost.sent, Each(bits * 1000)) << p;
+    EXPECT_THAT(cost.received, Each(bits * 1000)) << p;
+    if (FloorPower(p) == p) {
+      EXPECT_EQ(bits, p * Log2(p) / 2);
+    }
+  }
+}
+
 TEST(Cost, ABarrierSendsNoBytes) {
   for (int p = 1; p <= 200; ++p) {
     const Cost cost = CostOf("DisseminationBarrier", p, 0);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "collectives/schedule/algorithms.h"
+#include "collectives/schedule/bruck.h"
 #include "collectives/schedule/steps.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -95,6 +96,19 @@ TEST(Prover, FindsARelayedPieceThatWentAstray) {
   programs[0].steps[0].block = 0;
   EXPECT_EQ(Fault(programs, Exchanged, conditions),
             "rank 1, block 2, unit 0: rank 0's block 0 where rank 0's block 1 should be");
+}
+
+// A relay that takes the next piece in before the last one is off has lost that.
+TEST(Prover, FindsARelayThatOverwrites) {
+  const Conditions conditions = {.meeting = Meeting::kAny};
+  Programs programs;
+  for (int rank = 0; rank < 4; ++rank) programs.push_back(BruckAllToAll(rank, 4));
+  ASSERT_THAT(Verdict(programs, Exchanged, conditions), IsOk());
+  // Of rank 2, from its piece for 1 (three further on) as it comes by at 3, and then goes on to 1.
+  const auto relay = std::ranges::find(programs[3].steps, SendTo(1, 4 + 0));
+  ASSERT_NE(relay, programs[3].steps.end());
+  std::iter_swap(relay, relay + 1);
+  EXPECT_THAT(Fault(programs, Exchanged, conditions), HasSubstr("should be"));
 }
 
 TEST(Prover, FindsADoubleContribution) {
