@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "collectives/schedule/algorithms.h"
+#include "collectives/schedule/expand.h"
 #include "collectives/schedule/steps.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -244,6 +245,29 @@ TEST(Cost, BruckTakesLogRoundsAndSendsAPieceForEachBit) {
     EXPECT_THAT(cost.received, Each(bits * 1000)) << p;
     if (FloorPower(p) == p) {
       EXPECT_EQ(bits, p * Log2(p) / 2);
+    }
+  }
+}
+
+// Blocks cut into segments: the same rounds and bytes in more messages, each with its header. That a segment is sent on
+// while the next one arrives is no gain over a block that is itself sent on while it arrives (Time.OfSegments).
+TEST(Cost, SegmentsSaveNothing) {
+  for (const char* const name : {"RingAllReduce", "RingReduceScatter", "RingAllGather", "CirculantAllReduce",
+                                 "ChainBroadcast", "ChainReduce", "DoubleTreeBroadcast", "DoubleTreeAllReduce"}) {
+    for (const int p : {2, 5, 8, 13}) {
+      std::vector<Schedule> programs = ProgramsOf(Named(name), p, 0);
+      const int blocks = programs[0].blocks, segments = 4;
+      std::vector<std::vector<int>> pieces(static_cast<size_t>(blocks));
+      for (int piece = 0; piece < blocks * segments; ++piece) {
+        pieces[static_cast<size_t>(piece / segments)].push_back(piece);
+      }
+      for (Schedule& schedule : programs) schedule = Expand(schedule, pieces, blocks * segments);
+      const auto cut = CountCost(programs, std::vector<int64_t>(static_cast<size_t>(blocks * segments), 1000));
+      ASSERT_THAT(cut, IsOk());
+      const Cost whole = CostOf(name, p, 1000 * segments);
+      EXPECT_EQ(cut->rounds, whole.rounds) << name << ", " << p;
+      EXPECT_EQ(cut->sent, whole.sent) << name << ", " << p;
+      EXPECT_EQ(cut->messages, whole.messages * segments) << name << ", " << p;
     }
   }
 }
