@@ -1,8 +1,11 @@
 #include "collectives/schedule/algorithms.h"
 
 #include "collectives/schedule/binomial.h"
+#include "collectives/schedule/bruck.h"
 #include "collectives/schedule/chain.h"
+#include "collectives/schedule/circulant.h"
 #include "collectives/schedule/dissemination.h"
+#include "collectives/schedule/double_tree.h"
 #include "collectives/schedule/halving_doubling.h"
 #include "collectives/schedule/pairwise.h"
 #include "collectives/schedule/recursive_doubling.h"
@@ -37,16 +40,30 @@ std::vector<Algorithm> AllAlgorithms() {
        .make = ForAnyRoot(HalvingDoublingAllReduce),
        .claim = AllReduced,
        .quadratic = true},
+      {.name = "CirculantAllReduce", .make = ForAnyRoot(CirculantAllReduce), .claim = AllReduced, .quadratic = true},
+      {.name = "DoubleTreeAllReduce", .make = ForAnyRoot(DoubleTreeAllReduce), .claim = AllReduced},
       {.name = "RingReduceScatter", .make = ForAnyRoot(RingReduceScatter), .claim = ReduceScattered, .quadratic = true},
       {.name = "RingAllGather", .make = ForAnyRoot(RingAllGather), .claim = AllGathered, .quadratic = true},
+      {.name = "CirculantReduceScatter",
+       .make = ForAnyRoot(CirculantReduceScatter),
+       .claim = ReduceScattered,
+       .quadratic = true},
+      {.name = "CirculantAllGather", .make = ForAnyRoot(CirculantAllGather), .claim = AllGathered, .quadratic = true},
       {.name = "BinomialBroadcast", .make = BinomialBroadcast, .claim = Broadcasted, .rooted = true},
       {.name = "ChainBroadcast", .make = ChainBroadcast, .claim = Broadcasted, .rooted = true},
+      {.name = "DoubleTreeBroadcast", .make = DoubleTreeBroadcast, .claim = Broadcasted, .rooted = true},
       {.name = "BinomialReduce", .make = BinomialReduce, .claim = Reduced, .rooted = true},
       {.name = "ChainReduce", .make = ChainReduce, .claim = Reduced, .rooted = true},
+      {.name = "DoubleTreeReduce", .make = DoubleTreeReduce, .claim = Reduced, .rooted = true},
       {.name = "PairwiseAllToAll",
        .make = ForAnyRoot(PairwiseAllToAll),
        .claim = Exchanged,
-       .all_to_all = true,
+       .meeting = Meeting::kPiece,
+       .quadratic = true},
+      {.name = "BruckAllToAll",
+       .make = ForAnyRoot(BruckAllToAll),
+       .claim = Exchanged,
+       .meeting = Meeting::kAny,
        .quadratic = true},
       {.name = "DisseminationBarrier", .make = ForAnyRoot(HearingBarrier), .claim = AllHaveCome},
   };

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collectives/schedule/claims.h"
+#include "collectives/schedule/prover.h"
 #include "collectives/schedule/schedule.h"
 
 namespace gyre::internal {
@@ -16,7 +17,7 @@ struct Algorithm {
   std::function<Schedule(int rank, int size, int root)> make;
   Claim claim = nullptr;
   bool rooted = false;
-  bool all_to_all = false;
+  Meeting meeting = Meeting::kSameBlock;
   // The steps of all ranks together grow with the square of the ranks.
   bool quadratic = false;
 };

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "collectives/schedule/algorithms.h"
+#include "collectives/schedule/expand.h"
 #include "collectives/schedule/steps.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -47,6 +48,30 @@ int CeilLog2(int size) {
 }
 int FloorPower(int size) {
   return static_cast<int>(std::bit_floor(static_cast<unsigned>(size)));
+}
+
+// ceil(log2 p) messages after each other, but one less up to three quarters of a power of two: there too little is left
+// for the last round that had to wait for all rounds before.
+int RoundsOfJumps(int size) {
+  if (size == 1) return 0;
+  return 4 * size > 3 << CeilLog2(size) ? CeilLog2(size) : CeilLog2(size) - 1;
+}
+
+// The most jumps on the way from 0 to any place below `size`, if each is the longest that fits of `size` halved,
+// rounded up, halved again, and so on.
+int MostHalvingJumps(int size) {
+  int most = 0;
+  for (int place = 0; place < size; ++place) {
+    int jumps = 0;
+    for (int left = place, jump = size; jump > 1;) {
+      jump = (jump + 1) / 2;
+      if (left < jump) continue;
+      left -= jump;
+      ++jumps;
+    }
+    most = std::max(most, jumps);
+  }
+  return most;
 }
 
 TEST(Cost, RingAllReduceSendsTwoTimesAllButOnePart) {
@@ -113,6 +138,26 @@ TEST(Cost, HalvingDoublingTakesLogRoundsAndFewBytes) {
   }
 }
 
+// Of no number of ranks more bytes than a ring sends, nor more rounds than doubling takes.
+TEST(Cost, CirculantTakesLogRoundsAndAsFewBytesAsARing) {
+  for (int p = 1; p <= (THOROUGH ? 130 : 66); ++p) {
+    const Cost halves = CostOf("CirculantReduceScatter", p, 1000), doubles = CostOf("CirculantAllGather", p, 1000),
+               both = CostOf("CirculantAllReduce", p, 1000);  // S = 1000 p
+    EXPECT_EQ(halves.rounds, RoundsOfJumps(p)) << p;
+    EXPECT_EQ(doubles.rounds, MostHalvingJumps(p)) << p;
+    EXPECT_EQ(both.rounds, RoundsOfJumps(p) + MostHalvingJumps(p)) << p;
+    EXPECT_LE(both.rounds, 2 * CeilLog2(p)) << p;
+    EXPECT_EQ(both.messages, 2 * (p - 1) * p);
+    for (const Cost* const half : {&halves, &doubles}) {
+      EXPECT_EQ(half->messages, (p - 1) * p);
+      EXPECT_THAT(half->sent, Each((p - 1) * 1000)) << p;
+      EXPECT_THAT(half->received, Each((p - 1) * 1000)) << p;
+    }
+    EXPECT_THAT(both.sent, Each(2 * (p - 1) * 1000)) << p;
+    EXPECT_THAT(both.received, Each(2 * (p - 1) * 1000)) << p;
+  }
+}
+
 TEST(Cost, TreesTakeLogRounds) {
   for (int p = 1; p <= 200; ++p) {
     const auto root = static_cast<size_t>(p / 3);
@@ -129,6 +174,38 @@ TEST(Cost, TreesTakeLogRounds) {
     // A reduce is a broadcast backwards.
     EXPECT_EQ(reduce.sent, broadcast.received);
     EXPECT_EQ(reduce.received, broadcast.sent);
+  }
+}
+
+TEST(Cost, TwoTreesTakeLogRoundsAndSendEverythingOnce) {
+  for (int p = 1; p <= 200; ++p) {
+    const auto root = static_cast<size_t>(p / 3);
+    const Cost broadcast = CostOf("DoubleTreeBroadcast", p, 1000, p / 3),  // S = 2000
+        reduce = CostOf("DoubleTreeReduce", p, 1000, p / 3);
+    EXPECT_EQ(broadcast.rounds, CeilLog2(p)) << p;
+    EXPECT_EQ(reduce.rounds, CeilLog2(p)) << p;
+    EXPECT_EQ(broadcast.messages, 2 * (p - 1));
+    EXPECT_EQ(broadcast.sent[root], p == 1 ? 0 : 2000) << p;
+    for (size_t rank = 0; rank < broadcast.sent.size(); ++rank) {
+      EXPECT_EQ(broadcast.received[rank], rank == root ? 0 : 2000) << p << ", " << rank;
+      EXPECT_LE(broadcast.sent[rank], 2000) << p << ", " << rank;
+    }
+    // Of the p - 1 others all pass on, in one tree or the other, but one if they are odd.
+    EXPECT_EQ(std::ranges::count(broadcast.sent, 0), p == 1 ? 1 : (p - 1) % 2) << p;
+    EXPECT_EQ(reduce.sent, broadcast.received);
+    EXPECT_EQ(reduce.received, broadcast.sent);
+  }
+}
+
+TEST(Cost, TwoTreesUpAndDownSendEverythingTwice) {
+  for (int p = 1; p <= 200; ++p) {
+    const Cost cost = CostOf("DoubleTreeAllReduce", p, 1000);
+    EXPECT_EQ(cost.rounds, 2 * Log2(FloorPower(p))) << p;
+    EXPECT_EQ(cost.messages, 4 * (p - 1));
+    EXPECT_EQ(*std::ranges::max_element(cost.sent), p == 1 ? 0 : p == 2 ? 2000 : p == 3 ? 3000 : 4000) << p;
+    EXPECT_EQ(Sum(cost.sent), 4 * (p - 1) * 1000) << p;
+    // What goes up one link comes down it.
+    EXPECT_EQ(cost.received, cost.sent) << p;
   }
 }
 
@@ -154,6 +231,44 @@ TEST(Cost, AllToAllIsOneRound) {
     EXPECT_EQ(cost.messages, p * (p - 1));
     EXPECT_THAT(cost.sent, Each((p - 1) * 1000));
     EXPECT_THAT(cost.received, Each((p - 1) * 1000));
+  }
+}
+
+TEST(Cost, BruckTakesLogRoundsAndSendsAPieceForEachBit) {
+  for (int p = 1; p <= (THOROUGH ? 130 : 66); ++p) {
+    const Cost cost = CostOf("BruckAllToAll", p, 1000);
+    int bits = 0;
+    for (int way = 1; way < p; ++way) bits += std::popcount(static_cast<unsigned>(way));
+    EXPECT_EQ(cost.rounds, RoundsOfJumps(p)) << p;
+    EXPECT_EQ(cost.messages, p * bits);
+    EXPECT_THAT(cost.sent, Each(bits * 1000)) << p;
+    EXPECT_THAT(cost.received, Each(bits * 1000)) << p;
+    if (FloorPower(p) == p) {
+      EXPECT_EQ(bits, p * Log2(p) / 2);
+    }
+  }
+}
+
+// Blocks cut into segments: the same rounds and bytes in more messages, each with its header. That a segment is sent on
+// while the next one arrives is no gain over a block that is itself sent on while it arrives (Time.OfSegments).
+TEST(Cost, SegmentsSaveNothing) {
+  for (const char* const name : {"RingAllReduce", "RingReduceScatter", "RingAllGather", "CirculantAllReduce",
+                                 "ChainBroadcast", "ChainReduce", "DoubleTreeBroadcast", "DoubleTreeAllReduce"}) {
+    for (const int p : {2, 5, 8, 13}) {
+      std::vector<Schedule> programs = ProgramsOf(Named(name), p, 0);
+      const int blocks = programs[0].blocks, segments = 4;
+      std::vector<std::vector<int>> pieces(static_cast<size_t>(blocks));
+      for (int piece = 0; piece < blocks * segments; ++piece) {
+        pieces[static_cast<size_t>(piece / segments)].push_back(piece);
+      }
+      for (Schedule& schedule : programs) schedule = Expand(schedule, pieces, blocks * segments);
+      const auto cut = CountCost(programs, std::vector<int64_t>(static_cast<size_t>(blocks * segments), 1000));
+      ASSERT_THAT(cut, IsOk());
+      const Cost whole = CostOf(name, p, 1000 * segments);
+      EXPECT_EQ(cut->rounds, whole.rounds) << name << ", " << p;
+      EXPECT_EQ(cut->sent, whole.sent) << name << ", " << p;
+      EXPECT_EQ(cut->messages, whole.messages * segments) << name << ", " << p;
+    }
   }
 }
 

@@ -4,7 +4,6 @@
 #include <deque>
 #include <random>
 #include <string>
-#include <unordered_map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -54,7 +53,7 @@ class Prover {
   absl::Status LoadRank(int rank);
   int NumberOfStream(int rank, const Step& step);
   absl::Status MatchStreams();
-  absl::Status Meet(const StepState& send, const StepState& receive) const;
+  bool MayMeet(const StepState& send, const StepState& receive) const;
   bool CanGoOn(const StepState& step);
   void Advance(int number);
   Value Combined(const StepState& step, Value held, Value arrived);
@@ -77,8 +76,8 @@ class Prover {
   std::mt19937_64 random_;
   std::vector<StepState> steps_;
   std::vector<Stream> streams_;
-  std::unordered_map<uint64_t, int> stream_numbers_;  // by sender and receiver
-  std::deque<int> queue_;                             // the steps that can go on
+  std::vector<int> stream_numbers_;  // by sender and receiver
+  std::deque<int> queue_;            // the steps that can go on
   size_t ended_ = 0;
 };
 
@@ -93,10 +92,12 @@ std::string Prover::Describe(const StepState& step) const {
 int Prover::NumberOfStream(int rank, const Step& step) {
   const bool sends = step.kind == Step::Kind::kSend;
   const int from = sends ? rank : step.peer, to = sends ? step.peer : rank;
-  const uint64_t pair = static_cast<uint64_t>(from) << 32 | static_cast<uint32_t>(to);
-  const auto [entry, is_new] = stream_numbers_.try_emplace(pair, static_cast<int>(streams_.size()));
-  if (is_new) streams_.emplace_back();
-  return entry->second;
+  int& number = stream_numbers_[static_cast<size_t>(from) * programs_.size() + static_cast<size_t>(to)];
+  if (number == kNone) {
+    number = static_cast<int>(streams_.size());
+    streams_.emplace_back();
+  }
+  return number;
 }
 
 absl::Status Prover::LoadRank(int rank) {
@@ -122,19 +123,23 @@ absl::Status Prover::LoadRank(int rank) {
   return absl::OkStatus();
 }
 
-absl::Status Prover::Meet(const StepState& send, const StepState& receive) const {
-  const bool meet = conditions_.all_to_all ? send.step.block == receive.rank &&
-                                                 receive.step.block == static_cast<int>(programs_.size()) + send.rank
-                                           : send.step.block == receive.step.block;
-  if (meet && send.units == receive.units) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat("wrong block: ", Describe(send), ", but ", Describe(receive)));
+bool Prover::MayMeet(const StepState& send, const StepState& receive) const {
+  if (send.units != receive.units) return false;
+  switch (conditions_.meeting) {
+    case Meeting::kSameBlock: return send.step.block == receive.step.block;
+    case Meeting::kPiece: return send.step.block == receive.rank && receive.step.block == outcome_.ranks + send.rank;
+    case Meeting::kAny: return true;
+  }
+  return false;
 }
 
 absl::Status Prover::MatchStreams() {
   for (const Stream& stream : streams_) {
     int send = stream.send, receive = stream.receive;
     for (; send != kNone && receive != kNone; receive = At(receive).next_in_stream) {
-      RETURN_IF_ERROR(Meet(At(send), At(receive)));
+      if (!MayMeet(At(send), At(receive))) {
+        return absl::InternalError(absl::StrCat("wrong block: ", Describe(At(send)), ", but ", Describe(At(receive))));
+      }
       send = At(send).next_in_stream;
     }
     if (send != receive) {
@@ -148,6 +153,7 @@ absl::Status Prover::Load() {
   size_t steps = 0;
   for (const Schedule& schedule : programs_) steps += schedule.steps.size();
   steps_.reserve(steps);
+  stream_numbers_.assign(programs_.size() * programs_.size(), kNone);
   for (int rank = 0; rank < outcome_.ranks; ++rank) RETURN_IF_ERROR(LoadRank(rank));
   return MatchStreams();
 }

@@ -19,6 +19,13 @@
 
 namespace gyre::internal {
 
+// Which block a message from one rank to another must be for, in the terms of either.
+enum class Meeting {
+  kSameBlock,  // the one of the same number
+  kPiece,      // block b of rank a arrives as block (ranks + a) of rank b: alltoall, straight
+  kAny,        // any of the same size; what went where, the claim alone says: alltoall, relayed
+};
+
 struct Conditions {
   uint64_t seed = 0;            // who gets the next turn: newest first, oldest first, or at random
   std::vector<int> units = {};  // by block; none: one each
@@ -27,8 +34,7 @@ struct Conditions {
   // What two ranks combine counts as different for (a, b) and (b, a), and the lower rank's comes first: for executors
   // that order it so, to have the same bits everywhere of what is not commutative (NaN, a maximum of +0 and -0).
   bool lower_rank_first = false;
-  // Block b of rank a must arrive as block (ranks + a) of rank b; otherwise every block as itself.
-  bool all_to_all = false;
+  Meeting meeting = Meeting::kSameBlock;
 };
 
 // What all blocks hold in the end.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "collectives/schedule/algorithms.h"
+#include "collectives/schedule/bruck.h"
 #include "collectives/schedule/steps.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -77,12 +78,37 @@ TEST(Prover, FindsAWrongBlock) {
 TEST(Prover, FindsAPieceOfAllToAllInTheWrongPlace) {
   Algorithm algorithm;
   for (const Algorithm& one : AllAlgorithms()) {
-    if (one.all_to_all) algorithm = one;
+    if (one.meeting == Meeting::kPiece) algorithm = one;
   }
   Programs programs = ProgramsOf(algorithm, 3, 0);
-  EXPECT_THAT(Verdict(programs, algorithm.claim, {.all_to_all = true}), IsOk());
+  EXPECT_THAT(Verdict(programs, algorithm.claim, {.meeting = Meeting::kPiece}), IsOk());
   programs[1].steps[1].block = 3 + 1;
-  EXPECT_THAT(Fault(programs, algorithm.claim, {.all_to_all = true}), HasSubstr("wrong block"));
+  EXPECT_THAT(Fault(programs, algorithm.claim, {.meeting = Meeting::kPiece}), HasSubstr("wrong block"));
+}
+
+// Relayed pieces may come as any block of their size: that the right ones do is left to the claim.
+TEST(Prover, FindsARelayedPieceThatWentAstray) {
+  const Conditions conditions = {.meeting = Meeting::kAny};
+  Programs programs = {{.blocks = 4, .steps = {SendTo(1, 1), ReceiveFrom(1, 3)}},
+                       {.blocks = 4, .steps = {SendTo(0, 0), ReceiveFrom(0, 2)}}};
+  EXPECT_THAT(Verdict(programs, Exchanged, conditions), IsOk());
+  EXPECT_THAT(Fault(programs, Exchanged, {.units = {1, 2, 1, 1}, .meeting = Meeting::kAny}), HasSubstr("wrong block"));
+  programs[0].steps[0].block = 0;
+  EXPECT_EQ(Fault(programs, Exchanged, conditions),
+            "rank 1, block 2, unit 0: rank 0's block 0 where rank 0's block 1 should be");
+}
+
+// A relay that takes the next piece in before the last one is off has lost that.
+TEST(Prover, FindsARelayThatOverwrites) {
+  const Conditions conditions = {.meeting = Meeting::kAny};
+  Programs programs;
+  for (int rank = 0; rank < 4; ++rank) programs.push_back(BruckAllToAll(rank, 4));
+  ASSERT_THAT(Verdict(programs, Exchanged, conditions), IsOk());
+  // Of rank 2, from its piece for 1 (three further on) as it comes by at 3, and then goes on to 1.
+  const auto relay = std::ranges::find(programs[3].steps, SendTo(1, 4 + 0));
+  ASSERT_NE(relay, programs[3].steps.end());
+  std::iter_swap(relay, relay + 1);
+  EXPECT_THAT(Fault(programs, Exchanged, conditions), HasSubstr("should be"));
 }
 
 TEST(Prover, FindsADoubleContribution) {
@@ -147,7 +173,7 @@ class Mutation : public testing::TestWithParam<Algorithm> {
         Programs broken = programs_;
         if (!change(broken[rank], step)) continue;
         ++changed;
-        EXPECT_FALSE(Verdict(broken, GetParam().claim, {.all_to_all = GetParam().all_to_all}).ok())
+        EXPECT_FALSE(Verdict(broken, GetParam().claim, {.meeting = GetParam().meeting}).ok())
             << GetParam().name << ": rank " << rank << ", step " << step;
       }
     }

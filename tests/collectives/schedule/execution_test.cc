@@ -1,0 +1,228 @@
+// Every algorithm carried out by the executor over the simulated network: the right bytes, through streams that hold
+// little; and how long that takes by the network's clock.
+#include <memory>
+#include <numeric>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "collectives/executor.h"
+#include "collectives/schedule/algorithms.h"
+#include "collectives/schedule/expand.h"
+#include "gtest/gtest.h"
+#include "support/status_matchers.h"
+#include "transport/sim/network.h"
+
+namespace gyre::internal {
+namespace {
+
+using support::IsOk;
+
+constexpr std::chrono::seconds kLimit{1000};  // of the network's own time
+
+// Different for every rank, block and element, and small enough to be added up.
+int32_t InputAt(int rank, int block, size_t element) {
+  return rank * 1'000'003 + block * 10'007 + static_cast<int32_t>(element % 9'973);
+}
+
+// The data of all ranks, and their executors.
+class World {
+ public:
+  // `counts`: the elements of each block.
+  World(const std::vector<Schedule>& programs, const std::vector<size_t>& counts, const sim::NetworkOptions& options)
+      : network_(options) {
+    const int ranks = static_cast<int>(programs.size());
+    for (int rank = 0; rank < ranks; ++rank) {
+      auto& blocks = data_.emplace_back();
+      for (size_t block = 0; block < counts.size(); ++block) {
+        auto& elements = blocks.emplace_back(counts[block]);
+        for (size_t i = 0; i < elements.size(); ++i) elements[i] = InputAt(rank, static_cast<int>(block), i);
+      }
+    }
+    for (int rank = 0; rank < ranks; ++rank) {
+      streams_.push_back(network_.Open(rank, 1));
+      executors_.push_back(std::make_unique<Executor>(*streams_.back(), PlanOf(rank, ranks, programs)));
+    }
+  }
+
+  // Until all are done, or nothing moves any more. Returns the network's time.
+  absl::StatusOr<Duration> Run() {
+    const TimePoint start = network_.now();
+    for (bool all_done = false; !all_done;) {
+      bool moved = false;
+      all_done = true;
+      for (const auto& executor : executors_) {
+        const shm::Progress progress = executor->Poll();
+        if (!executor->status().ok()) return executor->status();
+        all_done = all_done && progress == shm::Progress::kDone;
+        moved = moved || progress == shm::Progress::kSome;
+      }
+      if (!all_done && !moved && !network_.Advance(start + kLimit)) return absl::InternalError("all are stuck");
+    }
+    return network_.now() - start;
+  }
+
+  const std::vector<int32_t>& block(int rank, int number) const {
+    return data_[static_cast<size_t>(rank)][static_cast<size_t>(number)];
+  }
+
+ private:
+  ExecutorPlan PlanOf(int rank, int ranks, const std::vector<Schedule>& programs) {
+    ExecutorPlan plan{.schedule = programs[static_cast<size_t>(rank)],
+                      .ranks = std::vector<int>(static_cast<size_t>(ranks)),
+                      .names = {},
+                      .self = rank,
+                      .blocks = {},
+                      .reduction = {.dtype = DType::kI32, .op = ReduceOp::kSum},
+                      .channel = 1,
+                      .call = 1,
+                      .signature = {}};
+    std::iota(plan.ranks.begin(), plan.ranks.end(), 0);
+    for (int other = 0; other < ranks; ++other) plan.names.push_back(absl::StrCat("rank ", other));
+    for (auto& elements : data_[static_cast<size_t>(rank)]) {
+      plan.blocks.push_back(std::as_writable_bytes(std::span(elements)));
+    }
+    return plan;
+  }
+
+  sim::SimNetwork network_;
+  std::vector<std::vector<std::vector<int32_t>>> data_;
+  std::vector<std::unique_ptr<Streams>> streams_;
+  std::vector<std::unique_ptr<Executor>> executors_;
+};
+
+class Execution : public testing::TestWithParam<Algorithm> {
+ protected:
+  // What the claim says of an element; nothing where it says nothing.
+  static std::optional<int32_t> Expected(int ranks, int root, int rank, int block, size_t element) {
+    const Claim claim = GetParam().claim;
+    if (claim == AllGathered) return InputAt(block, block, element);
+    if (claim == Broadcasted) return InputAt(root, block, element);
+    if (claim == Exchanged) {
+      const int from = block - ranks;
+      return from >= 0 && from != rank ? InputAt(from, rank, element) : InputAt(rank, block, element);
+    }
+    const bool reduced =
+        claim == AllReduced || (claim == Reduced && rank == root) || (claim == ReduceScattered && block == rank);
+    if (!reduced) return std::nullopt;
+    int32_t sum = 0;
+    for (int other = 0; other < ranks; ++other) sum += InputAt(other, block, element);
+    return sum;
+  }
+
+  // `counts` in turn for the blocks; where pieces change their numbers, the last of them for all.
+  static void ExpectDone(int ranks, const std::vector<size_t>& counts, sim::NetworkOptions options) {
+    const int root = ranks / 2;
+    const std::vector<Schedule> programs = ProgramsOf(GetParam(), ranks, root);
+    std::vector<size_t> sizes(static_cast<size_t>(programs[0].blocks), counts.back());
+    for (size_t block = 0; GetParam().meeting == Meeting::kSameBlock && block < sizes.size(); ++block) {
+      sizes[block] = counts[block % counts.size()];
+    }
+    options.ranks = ranks;
+    World world(programs, sizes, options);
+    ASSERT_THAT(world.Run(), IsOk()) << ranks << " ranks";
+    for (int rank = 0; rank < ranks; ++rank) {
+      for (int block = 0; block < programs[0].blocks; ++block) {
+        const std::vector<int32_t>& elements = world.block(rank, block);
+        for (size_t i = 0; i < elements.size(); ++i) {
+          const auto expected = Expected(ranks, root, rank, block, i);
+          if (!expected) continue;
+          ASSERT_EQ(elements[i], *expected) << ranks << " ranks: " << rank << ", " << block << ", " << i;
+        }
+      }
+    }
+  }
+};
+
+TEST_P(Execution, OfUnevenBlocks) {
+  for (const int ranks : {1, 2, 3, 4, 5, 7, 8, 13}) ExpectDone(ranks, {0, 1, 20'000, 17, 3'000}, {});
+}
+
+TEST_P(Execution, OfEmptyBlocks) {
+  for (const int ranks : {2, 5, 8}) ExpectDone(ranks, {0}, {});
+}
+
+// Elements are torn apart, and a stream is full long before a block is sent.
+TEST_P(Execution, ThroughStreamsThatHoldLittle) {
+  for (const int ranks : {2, 3, 6, 9}) ExpectDone(ranks, {5, 700}, {.window = 333, .packet_bytes = 101});
+}
+
+INSTANTIATE_TEST_SUITE_P(Schedules, Execution, testing::ValuesIn(AllAlgorithms()),
+                         [](const auto& info) { return info.param.name; });
+
+// Over 10 Gbit/s and 20 us, what `bytes` on each rank take, every block cut into `segments`; microseconds.
+double Microseconds(const std::string& name, int ranks, size_t bytes, int segments = 1) {
+  std::vector<Schedule> programs;
+  for (const Algorithm& algorithm : AllAlgorithms()) {
+    if (algorithm.name == name) programs = ProgramsOf(algorithm, ranks, 0);
+  }
+  if (programs.empty()) {
+    ADD_FAILURE() << "no algorithm " << name;
+    return -1;
+  }
+  const int blocks = programs[0].blocks;
+  std::vector<std::vector<int>> pieces(static_cast<size_t>(blocks));
+  for (int piece = 0; piece < blocks * segments; ++piece) {
+    pieces[static_cast<size_t>(piece / segments)].push_back(piece);
+  }
+  for (Schedule& schedule : programs) schedule = Expand(schedule, pieces, blocks * segments);
+  const auto count = static_cast<size_t>(blocks * segments);
+  World world(programs, std::vector<size_t>(count, bytes / sizeof(int32_t) / count),
+              {.ranks = ranks, .link = {.latency = std::chrono::microseconds(20), .bytes_per_second = 1.25e9}});
+  const auto time = world.Run();
+  EXPECT_THAT(time, IsOk());
+  return time.ok() ? static_cast<double>(time->count()) / 1000 : -1;
+}
+
+constexpr size_t kLittle = 4 << 10, kSome = 256 << 10, kMuch = 4 << 20;
+
+// The network's clock is the same under a sanitizer, but all that it carries takes a minute there.
+class Time : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!THOROUGH) GTEST_SKIP() << "a sanitizer changes nothing about simulated time";
+  }
+};
+
+// What docs/algorithms.md says each is good for.
+TEST_F(Time, OfAllReduces) {
+  constexpr int kRanks = 13;
+  const auto of = [](const char* name, size_t bytes) {
+    return Microseconds(absl::StrCat(name, "AllReduce"), kRanks, bytes);
+  };
+  EXPECT_LT(of("RecursiveDoubling", kLittle), of("Circulant", kLittle));
+  EXPECT_LT(of("Circulant", kLittle), of("HalvingDoubling", kLittle));
+  EXPECT_LT(of("HalvingDoubling", kLittle), of("Ring", kLittle) / 2);
+  for (const char* const other : {"RecursiveDoubling", "HalvingDoubling", "Ring", "DoubleTree"}) {
+    EXPECT_LT(of("Circulant", kSome), of(other, kSome) * 0.8) << other;
+  }
+  EXPECT_LT(of("Ring", kMuch), of("Circulant", kMuch));
+  EXPECT_LT(of("Circulant", kMuch), of("Ring", kMuch) * 1.1);
+  for (const char* const other : {"RecursiveDoubling", "HalvingDoubling", "DoubleTree"}) {
+    EXPECT_LT(of("Circulant", kMuch), of(other, kMuch) * 0.8) << other;
+  }
+}
+
+TEST_F(Time, OfBroadcasts) {
+  constexpr int kRanks = 32;
+  const auto of = [](const char* name, size_t bytes) {
+    return Microseconds(absl::StrCat(name, "Broadcast"), kRanks, bytes);
+  };
+  EXPECT_LE(of("Binomial", kLittle), of("DoubleTree", kLittle));
+  EXPECT_LT(of("DoubleTree", kSome), of("Binomial", kSome) * 0.8);
+  EXPECT_LT(of("DoubleTree", kSome), of("Chain", kSome) * 0.8);
+  EXPECT_LT(of("DoubleTree", kMuch), of("Chain", kMuch) * 0.8);
+  EXPECT_LT(of("Chain", kMuch), of("Binomial", kMuch) * 0.8);
+}
+
+// A block is sent on while it arrives, in grains of 64 KiB: cut smaller than that it is sooner under way, and only
+// then.
+TEST_F(Time, OfSegments) {
+  for (const char* const name : {"RingAllReduce", "ChainBroadcast", "DoubleTreeBroadcast"}) {
+    const double whole = Microseconds(name, 8, kMuch);
+    EXPECT_NEAR(Microseconds(name, 8, kMuch, 4), whole, whole / 50) << name;
+    EXPECT_LT(Microseconds(name, 8, kSome, 4), Microseconds(name, 8, kSome) * 0.9) << name;
+  }
+}
+
+}  // namespace
+}  // namespace gyre::internal
