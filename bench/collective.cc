@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <string>
 
@@ -6,6 +7,18 @@
 #include "gyre/status_macros.h"
 
 namespace gyre::bench {
+
+namespace {
+
+absl::StatusOr<Contenders> MakePeer(const std::string& name, Operation operation, Communicator& world,
+                                    MpiSession* mpi) {
+  if (name == "gloo") return MakeGloo(world, operation);
+  Contenders peer;
+  peer.push_back(mpi->MakeContender());
+  return peer;
+}
+
+}  // namespace
 
 absl::Status RunCollective(Operation operation, const CollectiveOptions& options, const std::string& command) {
   std::unique_ptr<MpiSession> mpi;  // before the runtime, and ended after it
@@ -16,7 +29,10 @@ absl::Status RunCollective(Operation operation, const CollectiveOptions& options
   ASSIGN_OR_RETURN(Sweep sweep, Sweep::Create(options.sweep, runtime->world()));
   Contenders contenders;
   contenders.push_back(MakeGyre(*runtime));
-  if (mpi != nullptr) contenders.push_back(mpi->MakeContender());
+  for (const std::string& peer : options.against) {
+    ASSIGN_OR_RETURN(Contenders more, MakePeer(peer, operation, runtime->world(), mpi.get()));
+    std::ranges::move(more, std::back_inserter(contenders));
+  }
   ASSIGN_OR_RETURN(const auto report, Report::OpenOnRankZero(options.sweep.json, command, runtime->world()));
   return sweep.Run(operation, contenders, report.get());
 }

@@ -11,7 +11,7 @@ namespace gyre::bench {
 
 struct CollectiveOptions {
   SweepOptions sweep;
-  std::vector<std::string> against;  // "mpi"
+  std::vector<std::string> against;  // "mpi", "gloo"
 };
 
 // Latency and bandwidth by size, alone or interleaved with peers in the same processes. `command`: as it was typed.

@@ -36,6 +36,9 @@ using Contenders = std::vector<std::unique_ptr<Contender>>;
 
 std::unique_ptr<Contender> MakeGyre(Runtime& runtime);
 
+// Gloo over TCP, by each of its algorithms for the operation. kUnimplemented where this build has no Gloo.
+absl::StatusOr<Contenders> MakeGloo(Communicator& world, Operation operation);
+
 // An MPI that this process was started under. Owns MPI_Init and MPI_Finalize.
 class MpiSession {
  public:

@@ -49,8 +49,8 @@ void AddCollective(CLI::App& app, Operation operation, gyre::bench::CollectiveOp
         ->check(CLI::NonNegativeNumber)
         ->capture_default_str();
   }
-  command->add_option("--against", options.against, "Interleave with a peer in the same processes: mpi")
-      ->check(CLI::IsMember({"mpi"}))
+  command->add_option("--against", options.against, "Interleave with peers in the same processes, by commas")
+      ->check(CLI::IsMember({"mpi", "gloo"}))
       ->delimiter(',');
 }
 

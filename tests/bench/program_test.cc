@@ -98,6 +98,18 @@ bool Has(const std::string& peer) {
   return absl::StrContains(PEERS, peer);
 }
 
+TEST(BenchProgram, AgainstGloo) {
+  if (!Has("gloo")) GTEST_SKIP() << "this build has no Gloo (no development package, or a sanitizer)";
+  for (const int ranks : {2, 3}) {
+    for (const std::string& operation : kOperations) {
+      auto count = CheckedLines(Lines(Gyrerun(ranks), Quick(operation, {"--against", "gloo"})), operation, ranks);
+      EXPECT_EQ(count["gyre"], FormsOf(operation)) << operation;
+      EXPECT_GE(count["gloo"], 2) << operation;
+      EXPECT_EQ(count["gloo-bcube"], operation == "allreduce" ? 4 : 0);
+    }
+  }
+}
+
 TEST(BenchProgram, AgainstAllPeersUnderMpirun) {
   if (!Has("mpi")) GTEST_SKIP() << "this build has no Open MPI (no development package, or a sanitizer)";
   const Words launcher = {"mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-np", "2"};
