@@ -2,6 +2,7 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "commands.h"
 #include "gyre/status_macros.h"
@@ -10,11 +11,16 @@ namespace gyre::bench {
 
 namespace {
 
-absl::StatusOr<Contenders> MakePeer(const std::string& name, Operation operation, Communicator& world,
+absl::StatusOr<Contenders> MakePeer(const std::string& name, Operation operation, int64_t largest, Communicator& world,
                                     MpiSession* mpi) {
   if (name == "gloo") return MakeGloo(world, operation);
   Contenders peer;
-  peer.push_back(mpi->MakeContender());
+  if (name == "mpi") {
+    peer.push_back(mpi->MakeContender());
+  } else {
+    ASSIGN_OR_RETURN(auto bound, MakeBound(world, largest));
+    peer.push_back(std::move(bound));
+  }
   return peer;
 }
 
@@ -30,7 +36,7 @@ absl::Status RunCollective(Operation operation, const CollectiveOptions& options
   Contenders contenders;
   contenders.push_back(MakeGyre(*runtime));
   for (const std::string& peer : options.against) {
-    ASSIGN_OR_RETURN(Contenders more, MakePeer(peer, operation, runtime->world(), mpi.get()));
+    ASSIGN_OR_RETURN(Contenders more, MakePeer(peer, operation, sweep.largest(), runtime->world(), mpi.get()));
     std::ranges::move(more, std::back_inserter(contenders));
   }
   ASSIGN_OR_RETURN(const auto report, Report::OpenOnRankZero(options.sweep.json, command, runtime->world()));

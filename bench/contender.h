@@ -36,6 +36,13 @@ using Contenders = std::vector<std::unique_ptr<Contender>>;
 
 std::unique_ptr<Contender> MakeGyre(Runtime& runtime);
 
+// Every rank copies from its part of the arena into its part of the arena.
+std::unique_ptr<Contender> MakeCopy(Runtime& runtime);
+
+// What memory allows a push allreduce: every rank reduces its slice of all ranks' buffers and stores it to all of them,
+// between two barriers. `bytes`: the largest task. kFailedPrecondition where the ranks are on several hosts.
+absl::StatusOr<std::unique_ptr<Contender>> MakeBound(Communicator& world, int64_t bytes);
+
 // Gloo over TCP, by each of its algorithms for the operation. kUnimplemented where this build has no Gloo.
 absl::StatusOr<Contenders> MakeGloo(Communicator& world, Operation operation);
 

@@ -1,6 +1,7 @@
 // gyre-bench: measures Gyre, alone or beside a peer. Start it under gyrerun, or under mpirun to compare with MPI.
 #include <algorithm>
 #include <iostream>
+#include <set>
 #include <string>
 
 #include "CLI/CLI.hpp"
@@ -49,16 +50,43 @@ void AddCollective(CLI::App& app, Operation operation, gyre::bench::CollectiveOp
         ->check(CLI::NonNegativeNumber)
         ->capture_default_str();
   }
+  std::set<std::string> peers = {"mpi", "gloo"};
+  if (operation == Operation::kAllReduce) peers.insert("bound");
   command->add_option("--against", options.against, "Interleave with peers in the same processes, by commas")
-      ->check(CLI::IsMember({"mpi", "gloo"}))
+      ->check(CLI::IsMember(peers))
       ->delimiter(',');
 }
 
-absl::Status Run(const CLI::App& app, const gyre::bench::CollectiveOptions& options, const std::string& line) {
+void AddMemory(CLI::App& app, gyre::bench::SweepOptions& options) {
+  CLI::App* command = app.add_subcommand("memory", "Copies, and what memory allows an allreduce within a host");
+  options.begin = "64K";
+  AddSweep(command, options);
+}
+
+void AddKernels(CLI::App& app, gyre::bench::KernelOptions& options) {
+  CLI::App* command = app.add_subcommand("kernels", "The reduction kernel by dtype, sources and size, on one rank");
+  command->add_option("--filter", options.filter, "A regular expression for DTYPE/SOURCES/BYTES")
+      ->capture_default_str();
+  command->add_option("--min-time", options.min_time, "Seconds a case")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--json", options.json, "Also write JSON lines to this file");
+}
+
+// Of all subcommands; one of them is chosen.
+struct Options {
+  gyre::bench::CollectiveOptions collective;
+  gyre::bench::SweepOptions memory;
+  gyre::bench::KernelOptions kernels;
+};
+
+absl::Status Run(const CLI::App& app, const Options& options, const std::string& line) {
+  if (app.got_subcommand("kernels")) return gyre::bench::RunKernels(options.kernels);
+  if (app.got_subcommand("memory")) return gyre::bench::RunMemory(options.memory, line);
   const auto* const chosen = std::ranges::find_if(kOperations, [&app](Operation operation) {
     return app.got_subcommand(std::string(gyre::bench::OperationName(operation)));
   });
-  return gyre::bench::RunCollective(*chosen, options, line);
+  return gyre::bench::RunCollective(*chosen, options.collective, line);
 }
 
 }  // namespace
@@ -67,8 +95,10 @@ int main(int argc, char** argv) {
   CLI::App app("Measures Gyre. Start it under gyrerun -np N, or mpirun -np N to compare with MPI.", "gyre-bench");
   app.set_version_flag("--version", GYRE_VERSION_STRING);
   app.require_subcommand(1, 1);
-  gyre::bench::CollectiveOptions options;
-  for (const Operation operation : kOperations) AddCollective(app, operation, options);
+  Options options;
+  for (const Operation operation : kOperations) AddCollective(app, operation, options.collective);
+  AddMemory(app, options.memory);
+  AddKernels(app, options.kernels);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -94,6 +94,35 @@ TEST(BenchProgram, BothKindsOfBuffersAndOtherTypes) {
   for (const auto& line : Lines(Gyrerun(3), Quick("broadcast", {"--root", "2"}))) EXPECT_EQ(line["root"], 2);
 }
 
+TEST(BenchProgram, AgainstTheBound) {
+  for (const int ranks : {2, 3}) {
+    const auto lines = Lines(Gyrerun(ranks), Quick("allreduce", {"--against", "bound"}));
+    EXPECT_THAT(CheckedLines(lines, "allreduce", ranks),
+                testing::ElementsAre(testing::Pair("bound", 4), testing::Pair("gyre", 4)));
+  }
+}
+
+TEST(BenchProgram, Memory) {
+  for (const int ranks : {1, 2, 3}) {
+    const auto lines = Lines(Gyrerun(ranks), Quick("memory"));
+    ASSERT_EQ(lines.size(), 6);
+    for (const auto& line : lines) {
+      EXPECT_EQ(line["wrong"], 0) << line;
+      EXPECT_EQ(line["op"], line["lib"] == "copy" ? "copy" : "allreduce") << line;
+      EXPECT_GT(line["algbw_gbs"], 0) << line;
+    }
+  }
+}
+
+TEST(BenchProgram, Kernels) {
+  if (!HAS_KERNELS) GTEST_SKIP() << "this build found no Google Benchmark";
+  for (const int ranks : {1, 2, 3}) {
+    const auto lines = Lines(Gyrerun(ranks), {"kernels", "--filter", "^(f32|bf16)/[28]/32768", "--min-time", "0.01"});
+    ASSERT_EQ(lines.size(), 4);
+    for (const auto& line : lines) EXPECT_GT(line["elements_per_s"], 0) << line;
+  }
+}
+
 bool Has(const std::string& peer) {
   return absl::StrContains(PEERS, peer);
 }
