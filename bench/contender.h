@@ -1,43 +1,50 @@
-// Contender: a library whose allreduce is measured.
+// Contender: a library whose collectives are measured.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "gyre/runtime.h"
+#include "task.h"
 
 namespace gyre::bench {
-
-enum class Buffers { kArena, kPlain };
-
-struct AllReduceTask {
-  int64_t count;  // elements
-  DType dtype;
-  ReduceOp op;
-  Buffers buffers;  // where Gyre's lie; others take plain memory
-};
 
 // All ranks call the same methods in the same order.
 class Contender {
  public:
   virtual ~Contender() = default;
   virtual std::string name() const = 0;
+  virtual std::string buffers() const { return "plain"; }  // the kind of memory it uses
 
-  // OK if it can do the task at all.
-  virtual absl::Status Prepare(const AllReduceTask& task) = 0;
+  // Makes the task's buffers. kUnimplemented if the library cannot do it; says what it lacks.
+  virtual absl::Status Prepare(const Task& task) = 0;
 
-  // The prepared buffers, `task.count` elements each.
-  virtual void* in() = 0;
-  virtual void* out() = 0;
+  // Whether the prepared task can be done in place, or out of place.
+  virtual bool Supports(bool in_place) const = 0;
 
-  // One allreduce of the prepared buffers: in to out, or in place in `out`.
+  // Of the prepared buffers.
+  virtual Ends ends(bool in_place) = 0;
+
+  // One call of the prepared task.
   virtual absl::Status Run(bool in_place) = 0;
 };
 
+using Contenders = std::vector<std::unique_ptr<Contender>>;
+
 std::unique_ptr<Contender> MakeGyre(Runtime& runtime);
+
+// Every rank copies from its part of the arena into its part of the arena.
+std::unique_ptr<Contender> MakeCopy(Runtime& runtime);
+
+// What memory allows a push allreduce: every rank reduces its slice of all ranks' buffers and stores it to all of them,
+// between two barriers. `bytes`: the largest task. kFailedPrecondition where the ranks are on several hosts.
+absl::StatusOr<std::unique_ptr<Contender>> MakeBound(Communicator& world, int64_t bytes);
+
+// Gloo over TCP, by each of its algorithms for the operation. kUnimplemented where this build has no Gloo.
+absl::StatusOr<Contenders> MakeGloo(Communicator& world, Operation operation);
 
 // An MPI that this process was started under. Owns MPI_Init and MPI_Finalize.
 class MpiSession {

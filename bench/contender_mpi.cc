@@ -39,30 +39,49 @@ class MpiContender final : public Contender {
  public:
   std::string name() const override { return "mpi"; }
 
-  absl::Status Prepare(const AllReduceTask& task) override {
+  absl::Status Prepare(const Task& task) override {
     const auto dtype = ToMpi(task.dtype);
     const auto op = ToMpi(task.op);
     if (!dtype || !op) return absl::UnimplementedError("MPI has no such dtype or reduction");
     if (task.count > std::numeric_limits<int>::max()) return absl::UnimplementedError("MPI's counts are int");
+    task_ = task;
     count_ = static_cast<int>(task.count);
     dtype_ = *dtype;
     op_ = *op;
-    const auto bytes = static_cast<size_t>(task.count * DTypeSize(task.dtype));
-    in_.assign(bytes, std::byte{0});
-    out_.assign(bytes, std::byte{0});
+    in_.assign(static_cast<size_t>(task.send_bytes()), std::byte{0});
+    out_.assign(static_cast<size_t>(task.receive_bytes()), std::byte{0});
     return absl::OkStatus();
   }
 
-  void* in() override { return in_.data(); }
-  void* out() override { return out_.data(); }
+  bool Supports(bool in_place) const override { return in_place || task_.operation != Operation::kBroadcast; }
+
+  Ends ends(bool in_place) override {
+    // In place MPI leaves what it scattered at the start of the whole, whatever the rank.
+    if (in_place && task_.operation == Operation::kReduceScatter) return {in_.data(), in_.data()};
+    return EndsOf(task_, in_.data(), out_.data(), in_place);
+  }
 
   absl::Status Run(bool in_place) override {
-    const int error =
-        MPI_Allreduce(in_place ? MPI_IN_PLACE : in_.data(), out_.data(), count_, dtype_, op_, MPI_COMM_WORLD);
-    return error == MPI_SUCCESS ? absl::OkStatus() : absl::InternalError("MPI_Allreduce failed");
+    return Call(in_place) == MPI_SUCCESS ? absl::OkStatus() : absl::InternalError("MPI's collective failed");
   }
 
  private:
+  int Call(bool in_place) {
+    const void* const send = in_place ? MPI_IN_PLACE : in_.data();
+    void* const out = out_.data();
+    switch (task_.operation) {
+      case Operation::kAllReduce: return MPI_Allreduce(send, out, count_, dtype_, op_, MPI_COMM_WORLD);
+      case Operation::kReduceScatter:
+        return MPI_Reduce_scatter_block(send, in_place ? in_.data() : out, count_, dtype_, op_, MPI_COMM_WORLD);
+      case Operation::kAllGather: return MPI_Allgather(send, count_, dtype_, out, count_, dtype_, MPI_COMM_WORLD);
+      case Operation::kBroadcast: return MPI_Bcast(out, count_, dtype_, task_.root, MPI_COMM_WORLD);
+      case Operation::kAllToAll: return MPI_Alltoall(send, count_, dtype_, out, count_, dtype_, MPI_COMM_WORLD);
+      case Operation::kCopy: break;
+    }
+    return MPI_ERR_UNSUPPORTED_OPERATION;
+  }
+
+  Task task_;
   int count_ = 0;
   MPI_Datatype dtype_ = MPI_FLOAT;
   MPI_Op op_ = MPI_SUM;

@@ -1,9 +1,11 @@
 // gyre-bench: measures Gyre, alone or beside a peer. Start it under gyrerun, or under mpirun to compare with MPI.
+#include <algorithm>
 #include <iostream>
+#include <set>
 #include <string>
 
 #include "CLI/CLI.hpp"
-#include "allreduce.h"
+#include "commands.h"
 #include "gyre/version.h"
 
 namespace {
@@ -14,26 +16,77 @@ std::string CommandLine(int argc, char** argv) {
   return line;
 }
 
-void AddAllReduce(CLI::App& app, gyre::bench::AllReduceOptions& options) {
-  CLI::App* command = app.add_subcommand("allreduce", "Allreduce by size, in nccl-tests' columns");
+using gyre::bench::Operation;
+
+constexpr Operation kOperations[] = {Operation::kAllReduce, Operation::kReduceScatter, Operation::kAllGather,
+                                     Operation::kBroadcast, Operation::kAllToAll};
+
+void AddSweep(CLI::App* command, gyre::bench::SweepOptions& options) {
   command->add_option("-b,--begin", options.begin, "Smallest size in bytes (8, 64K, 256M, 1G)")->capture_default_str();
   command->add_option("-e,--end", options.end, "Largest size")->capture_default_str();
   command->add_option("-f,--factor", options.factor, "From one size to the next")
       ->check(CLI::Range(2, 1 << 20))
       ->capture_default_str();
-  command->add_option("--buffers", options.buffers, "Where Gyre's buffers lie")
-      ->check(CLI::IsMember({"arena", "plain", "both"}))
-      ->capture_default_str();
   command->add_option("--dtype", options.dtype, "u8 i8 i16 u16 i32 i64 f16 bf16 f32 f64 bool")->capture_default_str();
-  command->add_option("--op", options.op, "sum average min max product")->capture_default_str();
   command->add_option("--iters", options.iterations, "Samples a size (0: chosen by size)")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command->add_flag("--check,!--no-check", options.check, "Check one result a size (on by default)");
   command->add_option("--json", options.json, "Also write JSON lines to this file");
-  command->add_option("--against", options.against, "Interleave with a peer in the same processes: mpi")
-      ->check(CLI::IsMember({"mpi"}))
+}
+
+void AddCollective(CLI::App& app, Operation operation, gyre::bench::CollectiveOptions& options) {
+  const std::string name(gyre::bench::OperationName(operation));
+  CLI::App* command = app.add_subcommand(name, name + " by size, in nccl-tests' columns");
+  AddSweep(command, options.sweep);
+  command->add_option("--buffers", options.sweep.buffers, "Where Gyre's buffers lie")
+      ->check(CLI::IsMember({"arena", "plain", "both"}))
+      ->capture_default_str();
+  if (gyre::bench::Reduces(operation)) {
+    command->add_option("--op", options.sweep.op, "sum average min max product")->capture_default_str();
+  }
+  if (gyre::bench::HasRoot(operation)) {
+    command->add_option("--root", options.sweep.root, "The rank whose data it is")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+  }
+  std::set<std::string> peers = {"mpi", "gloo"};
+  if (operation == Operation::kAllReduce) peers.insert("bound");
+  command->add_option("--against", options.against, "Interleave with peers in the same processes, by commas")
+      ->check(CLI::IsMember(peers))
       ->delimiter(',');
+}
+
+void AddMemory(CLI::App& app, gyre::bench::SweepOptions& options) {
+  CLI::App* command = app.add_subcommand("memory", "Copies, and what memory allows an allreduce within a host");
+  options.begin = "64K";
+  AddSweep(command, options);
+}
+
+void AddKernels(CLI::App& app, gyre::bench::KernelOptions& options) {
+  CLI::App* command = app.add_subcommand("kernels", "The reduction kernel by dtype, sources and size, on one rank");
+  command->add_option("--filter", options.filter, "A regular expression for DTYPE/SOURCES/BYTES")
+      ->capture_default_str();
+  command->add_option("--min-time", options.min_time, "Seconds a case")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--json", options.json, "Also write JSON lines to this file");
+}
+
+// Of all subcommands; one of them is chosen.
+struct Options {
+  gyre::bench::CollectiveOptions collective;
+  gyre::bench::SweepOptions memory;
+  gyre::bench::KernelOptions kernels;
+};
+
+absl::Status Run(const CLI::App& app, const Options& options, const std::string& line) {
+  if (app.got_subcommand("kernels")) return gyre::bench::RunKernels(options.kernels);
+  if (app.got_subcommand("memory")) return gyre::bench::RunMemory(options.memory, line);
+  const auto* const chosen = std::ranges::find_if(kOperations, [&app](Operation operation) {
+    return app.got_subcommand(std::string(gyre::bench::OperationName(operation)));
+  });
+  return gyre::bench::RunCollective(*chosen, options.collective, line);
 }
 
 }  // namespace
@@ -41,16 +94,18 @@ void AddAllReduce(CLI::App& app, gyre::bench::AllReduceOptions& options) {
 int main(int argc, char** argv) {
   CLI::App app("Measures Gyre. Start it under gyrerun -np N, or mpirun -np N to compare with MPI.", "gyre-bench");
   app.set_version_flag("--version", GYRE_VERSION_STRING);
-  app.require_subcommand(1);
-  gyre::bench::AllReduceOptions allreduce;
-  AddAllReduce(app, allreduce);
+  app.require_subcommand(1, 1);
+  Options options;
+  for (const Operation operation : kOperations) AddCollective(app, operation, options.collective);
+  AddMemory(app, options.memory);
+  AddKernels(app, options.kernels);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     const int code = app.exit(error);
     return code == 0 ? 0 : 64;
   }
-  const absl::Status status = gyre::bench::RunAllReduce(allreduce, CommandLine(argc, argv));
+  const absl::Status status = Run(app, options, CommandLine(argc, argv));
   if (status.ok()) return 0;
   std::cerr << "gyre-bench: " << status << "\n";
   return status.code() == absl::StatusCode::kInvalidArgument ? 64 : 1;

@@ -1,8 +1,6 @@
 #include "report.h"
 
-#include <algorithm>
 #include <cerrno>
-#include <cmath>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -11,24 +9,44 @@
 
 namespace gyre::bench {
 
-Times Summarize(std::vector<double> samples) {
-  if (samples.empty()) return {};
-  std::ranges::sort(samples);
-  const auto at = [&](double quantile) {
-    return samples[static_cast<size_t>(std::lround(quantile * static_cast<double>(samples.size() - 1)))];
-  };
-  return {samples.front(), at(0.5), at(0.99)};
+namespace {
+
+std::string ReductionOf(const Task& task) {
+  return Reduces(task.operation) ? std::string(ReduceOpName(task.op)) : "none";
 }
+
+int RootOf(const Task& task) {
+  return HasRoot(task.operation) ? task.root : -1;
+}
+
+template <typename T>
+nlohmann::ordered_json OrNull(const std::optional<T>& value) {
+  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
+}
+
+std::string Half(const std::optional<Measurement>& m) {
+  if (!m) return absl::StrFormat("%8s %8s %8s %6s", "N/A", "N/A", "N/A", "N/A");
+  return absl::StrFormat("%8.2f %8.2f %8.2f %6s", m->times.median, m->algbw(), m->busbw(),
+                         m->wrong ? absl::StrCat(*m->wrong) : "N/A");
+}
+
+std::string Ratio(const std::optional<Measurement>& m) {
+  return m && m->ratio ? absl::StrFormat("x%.2f", *m->ratio) : "";
+}
+
+}  // namespace
 
 std::string ToJson(const Measurement& m) {
   nlohmann::ordered_json json;
   json["lib"] = m.lib;
-  json["op"] = m.op;
-  json["ranks"] = m.ranks;
+  json["op"] = OperationName(m.task.operation);
+  json["ranks"] = m.task.ranks;
   json["hosts"] = m.hosts;
-  json["bytes"] = m.bytes;
-  json["dtype"] = m.dtype;
-  json["redop"] = m.redop;
+  json["bytes"] = m.task.bytes();
+  json["count"] = m.task.count;
+  json["dtype"] = DTypeName(m.task.dtype);
+  json["redop"] = ReductionOf(m.task);
+  json["root"] = RootOf(m.task);
   json["buffers"] = m.buffers;
   json["in_place"] = m.in_place;
   json["time_us_min"] = m.times.min;
@@ -36,41 +54,48 @@ std::string ToJson(const Measurement& m) {
   json["time_us_p99"] = m.times.p99;
   json["algbw_gbs"] = m.algbw();
   json["busbw_gbs"] = m.busbw();
-  json["wrong"] = m.wrong ? nlohmann::ordered_json(*m.wrong) : nlohmann::ordered_json(nullptr);
+  json["wrong"] = OrNull(m.wrong);
+  json["ratio"] = OrNull(m.ratio);
   return json.dump();
 }
 
-absl::StatusOr<std::unique_ptr<Report>> Report::Open(const std::string& json_path) {
+std::string ToColumns(const std::optional<Measurement>& out_of_place, const std::optional<Measurement>& in_place) {
+  const Measurement& any = out_of_place ? *out_of_place : *in_place;
+  return absl::StrFormat("%12d %11d %6s %8s %5d %s %s  %7s %7s  %s %s", any.task.bytes(), any.task.count,
+                         DTypeName(any.task.dtype), ReductionOf(any.task), RootOf(any.task), Half(out_of_place),
+                         Half(in_place), Ratio(out_of_place), Ratio(in_place), any.lib, any.buffers);
+}
+
+absl::StatusOr<std::unique_ptr<Report>> Report::OpenOnRankZero(const std::string& json_path, const std::string& command,
+                                                               const Communicator& world) {
+  if (world.rank() != 0) return nullptr;
   auto report = std::make_unique<Report>();
   if (!json_path.empty()) {
     report->json_.reset(std::fopen(json_path.c_str(), "w"));
     if (report->json_ == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", json_path));
   }
+  PrintHead(command, world.size(), world.node_count());
   return report;
 }
 
-void Report::Header(const std::string& command, int ranks, int hosts) {
-  absl::PrintF("# %s; %d ranks on %d host%s; times are medians of the slowest rank\n", command, ranks, hosts,
-               hosts == 1 ? "" : "s");
-  absl::PrintF("#%40s%34s%34s\n", "", "out-of-place            ", "in-place             ");
-  absl::PrintF("#%11s %11s %6s %8s %5s %8s %8s %8s %6s %8s %8s %8s %6s  %s\n", "size", "count", "type", "redop", "root",
-               "time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong", "library");
-  absl::PrintF("#%11s %11s %6s %8s %5s %8s %8s %8s %6s %8s %8s %8s %6s\n", "(B)", "(elements)", "", "", "", "(us)",
-               "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "");
+void Report::PrintHead(const std::string& command, int ranks, int hosts) {
+  absl::PrintF("# %s; %d rank%s on %d host%s; times are medians of the slowest rank\n", command, ranks,
+               ranks == 1 ? "" : "s", hosts, hosts == 1 ? "" : "s");
+  absl::PrintF("#%45s%34s%35s\n", "", "out-of-place            ", "in-place             ");
+  absl::PrintF("#%11s %11s %6s %8s %5s %8s %8s %8s %6s %8s %8s %8s %6s  %15s  %s\n", "size", "count", "type", "redop",
+               "root", "time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong", "time ratios",
+               "library");
+  absl::PrintF("#%11s %11s %6s %8s %5s %8s %8s %8s %6s %8s %8s %8s %6s  %7s %7s\n", "(B)", "(elements)", "", "", "",
+               "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "", "out-of", "in");
 }
 
-void Report::Row(const Measurement& out_of_place, const Measurement& in_place, std::optional<double> ratio) {
-  const auto half = [](const Measurement& m) {
-    return absl::StrFormat("%8.2f %8.2f %8.2f %6s", m.times.median, m.algbw(), m.busbw(),
-                           m.wrong ? absl::StrCat(*m.wrong) : "N/A");
-  };
-  absl::PrintF("%12d %11d %6s %8s %5d %s %s  %s %s", in_place.bytes, in_place.count, in_place.dtype, in_place.redop, -1,
-               half(out_of_place), half(in_place), in_place.lib, in_place.buffers);
-  if (ratio) absl::PrintF("  x%.2f", *ratio);
-  absl::PrintF("\n");
+void Report::Row(const std::optional<Measurement>& out_of_place, const std::optional<Measurement>& in_place) {
+  absl::PrintF("%s\n", ToColumns(out_of_place, in_place));
   std::fflush(stdout);
   if (json_ == nullptr) return;
-  absl::FPrintF(json_.get(), "%s\n%s\n", ToJson(out_of_place), ToJson(in_place));
+  for (const auto* each : {&out_of_place, &in_place}) {
+    if (*each) absl::FPrintF(json_.get(), "%s\n", ToJson(**each));
+  }
   std::fflush(json_.get());
 }
 

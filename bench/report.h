@@ -6,48 +6,45 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
+#include "gyre/communicator.h"
+#include "task.h"
+#include "timing.h"
 
 namespace gyre::bench {
 
-// Times of one operation in microseconds, each the maximum over the ranks.
-struct Times {
-  double min = 0, median = 0, p99 = 0;
-};
-Times Summarize(std::vector<double> samples);
-
+// One library's figures for one task, out of place or in place. Times are the slowest rank's.
 struct Measurement {
   std::string lib;
-  std::string op;     // "allreduce"
-  std::string redop;  // "sum"
-  int ranks = 1;
+  Task task;
   int hosts = 1;
-  int64_t bytes = 0;
-  int64_t count = 0;
-  std::string dtype;
-  std::string buffers;  // "arena" or "plain"
+  std::string buffers;  // "arena", "plain" or "shared"
   bool in_place = false;
   Times times;
   std::optional<int64_t> wrong;  // elements, over all ranks; empty: not checked
+  std::optional<double> ratio;   // how many times the first library's median this one's is; empty for the first itself
 
-  double algbw() const { return static_cast<double>(bytes) / times.median * 1e-3; }  // GB/s, GB = 1e9 bytes
-  double busbw() const { return algbw() * 2 * (ranks - 1) / ranks; }                 // of an allreduce
+  double algbw() const { return static_cast<double>(task.bytes()) / times.median * 1e-3; }  // GB/s, GB = 1e9 bytes
+  double busbw() const { return algbw() * BusFactor(task.operation, task.ranks); }
 };
 
+// A line without its end.
 std::string ToJson(const Measurement& measurement);
+std::string ToColumns(const std::optional<Measurement>& out_of_place, const std::optional<Measurement>& in_place);
 
-// Writes to standard output, and JSON lines to a file if one was asked for. Only rank 0 makes one.
+// Writes to standard output, and JSON lines to a file if one was asked for.
 class Report {
  public:
-  static absl::StatusOr<std::unique_ptr<Report>> Open(const std::string& json_path);
-  void Header(const std::string& command, int ranks, int hosts);
-  // Out of place and in place of one library at one size; `ratio`: how many times the reference's median time was
-  // (in place), empty for the reference itself.
-  void Row(const Measurement& out_of_place, const Measurement& in_place, std::optional<double> ratio);
+  // With the head of the columns printed; null on the other ranks. `command`: as it was typed.
+  static absl::StatusOr<std::unique_ptr<Report>> OpenOnRankZero(const std::string& json_path,
+                                                                const std::string& command, const Communicator& world);
+  // Of one library at one size; empty where it has no such form, but one of the two is there.
+  void Row(const std::optional<Measurement>& out_of_place, const std::optional<Measurement>& in_place);
 
  private:
+  static void PrintHead(const std::string& command, int ranks, int hosts);
+
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };

@@ -34,6 +34,12 @@ if(GYRE_WITH_MPI)
 endif()
 gyre_record_part(mpi "${OMPI_FOUND}" "${OMPI_VERSION}" "Open MPI's development package was not found")
 
+# What else gyre-bench takes where it is there.
+find_package(Gloo QUIET)
+gyre_record_part(gloo "${Gloo_FOUND}" "${Gloo_VERSION}" "Gloo's development package was not found")
+find_package(benchmark QUIET)
+gyre_record_part(benchmark "${benchmark_FOUND}" "${benchmark_VERSION}" "Google Benchmark was not found")
+
 # UCX, CUDA, NCCL and cuDNN are looked for and reported; nothing links them yet.
 pkg_check_modules(UCX IMPORTED_TARGET ucx)
 gyre_record_part(ucx "${UCX_FOUND}" "${UCX_VERSION}" "the development package of UCX was not found")

@@ -1,0 +1,33 @@
+// The subcommands of gyre-bench.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "sweep.h"
+
+namespace gyre::bench {
+
+struct CollectiveOptions {
+  SweepOptions sweep;
+  std::vector<std::string> against;  // "mpi", "gloo", "bound"
+};
+
+// Latency and bandwidth by size, alone or interleaved with peers in the same processes. `command`: as it was typed.
+absl::Status RunCollective(Operation operation, const CollectiveOptions& options, const std::string& command);
+
+// What this machine's memory can do for the job's ranks: copies, and the bound of an allreduce.
+absl::Status RunMemory(const SweepOptions& options, const std::string& command);
+
+struct KernelOptions {
+  std::string filter = ".";  // a regular expression for names, such as "f32/.*/4096"
+  double min_time = 0.2;     // seconds a case
+  std::string json;          // a file
+};
+
+// The reduction kernel, without any communication; rank 0 alone measures. kUnimplemented where this build has no Google
+// Benchmark.
+absl::Status RunKernels(const KernelOptions& options);
+
+}  // namespace gyre::bench

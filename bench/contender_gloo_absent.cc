@@ -1,0 +1,9 @@
+#include "contender.h"
+
+namespace gyre::bench {
+
+absl::StatusOr<Contenders> MakeGloo(Communicator& /*world*/, Operation /*operation*/) {
+  return absl::UnimplementedError("this build found no Gloo");
+}
+
+}  // namespace gyre::bench

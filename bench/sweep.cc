@@ -1,0 +1,110 @@
+#include "sweep.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "gyre/status_macros.h"
+#include "pattern.h"
+#include "sizes.h"
+#include "timing.h"
+
+namespace gyre::bench {
+
+absl::StatusOr<Sweep> Sweep::Create(const SweepOptions& options, Communicator& world) {
+  Sweep sweep(world);
+  ASSIGN_OR_RETURN(sweep.begin_, ParseSize(options.begin));
+  ASSIGN_OR_RETURN(sweep.end_, ParseSize(options.end));
+  const auto dtype = ParseDType(options.dtype);
+  const auto op = ParseReduceOp(options.op);
+  if (!dtype) return absl::InvalidArgumentError(absl::StrCat("unknown dtype '", options.dtype, "'"));
+  if (!op) return absl::InvalidArgumentError(absl::StrCat("unknown reduction '", options.op, "'"));
+  if (options.root >= world.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("root ", options.root, " is none of ", world.size(), " ranks"));
+  }
+  if (options.buffers != "plain") sweep.buffers_.push_back(Buffers::kArena);
+  if (options.buffers != "arena") sweep.buffers_.push_back(Buffers::kPlain);
+  sweep.factor_ = options.factor;
+  sweep.iterations_ = options.iterations;
+  sweep.check_ = options.check;
+  sweep.task_ = {.dtype = *dtype, .op = *op, .root = options.root, .rank = world.rank(), .ranks = world.size()};
+  return sweep;
+}
+
+absl::Status Sweep::Run(Operation operation, std::span<const std::unique_ptr<Contender>> contenders, Report* report) {
+  Task task = task_;
+  task.operation = operation;
+  int64_t wrong = 0;
+  for (const int64_t bytes : SizeRange(std::max(begin_, DTypeSize(task.dtype)), end_, factor_)) {
+    task.count = CountFor(operation, bytes, task.dtype, task.ranks);
+    for (const Buffers buffers : buffers_) {
+      task.buffers = buffers;
+      ASSIGN_OR_RETURN(const int64_t more, RunSize(task, contenders, report));
+      wrong += more;
+    }
+  }
+  if (wrong == 0) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(wrong, " elements came out wrong"));
+}
+
+absl::StatusOr<int64_t> Sweep::RunSize(const Task& task, std::span<const std::unique_ptr<Contender>> contenders,
+                                       Report* report) {
+  for (const auto& contender : contenders) RETURN_IF_ERROR(contender->Prepare(task));
+  ASSIGN_OR_RETURN(const auto out_of_place, RunForm(task, contenders, false));
+  ASSIGN_OR_RETURN(const auto in_place, RunForm(task, contenders, true));
+  int64_t wrong = 0;
+  for (size_t c = 0; c < contenders.size(); ++c) {
+    for (const auto* form : {&out_of_place[c], &in_place[c]}) wrong += *form ? (*form)->wrong.value_or(0) : 0;
+    if (report != nullptr && (out_of_place[c] || in_place[c])) report->Row(out_of_place[c], in_place[c]);
+  }
+  return wrong;
+}
+
+// Elements that came out wrong, over all ranks.
+absl::StatusOr<int64_t> Sweep::CountWrong(Contender& contender, const Task& task, bool in_place) {
+  const Pattern pattern(task);
+  const Ends at = contender.ends(in_place);
+  pattern.Fill(at.send);
+  RETURN_IF_ERROR(contender.Run(in_place));
+  int64_t wrong = pattern.CountWrong(at.result);
+  RETURN_IF_ERROR(world_.AllReduce(std::span(&wrong, 1)));
+  return wrong;
+}
+
+absl::StatusOr<std::vector<std::optional<Measurement>>> Sweep::RunForm(
+    const Task& task, std::span<const std::unique_ptr<Contender>> contenders, bool in_place) {
+  std::vector<std::optional<Measurement>> measured(contenders.size());
+  std::vector<Contender*> able;
+  for (size_t c = 0; c < contenders.size(); ++c) {
+    Contender& contender = *contenders[c];
+    if (!contender.Supports(in_place)) continue;
+    able.push_back(&contender);
+    measured[c] = {.lib = contender.name(),
+                   .task = task,
+                   .hosts = world_.node_count(),
+                   .buffers = contender.buffers(),
+                   .in_place = in_place,
+                   .times = {},
+                   .wrong = std::nullopt,
+                   .ratio = std::nullopt};
+    if (check_) {
+      ASSIGN_OR_RETURN(measured[c]->wrong, CountWrong(contender, task, in_place));
+    }
+    // Zeros stay zeros, however often they are summed in place.
+    const Ends at = contender.ends(in_place);
+    std::memset(at.send, 0, static_cast<size_t>(task.send_bytes()));
+    std::memset(at.result, 0, static_cast<size_t>(task.receive_bytes()));
+  }
+  ASSIGN_OR_RETURN(auto times, Measure(world_, able, in_place, EffortFor(task.bytes(), iterations_)));
+  auto next = times.begin();
+  for (auto& each : measured) {
+    if (each) each->times = Summarize(std::move(*next++));
+  }
+  for (size_t c = 1; c < measured.size(); ++c) {
+    if (measured[0] && measured[c]) measured[c]->ratio = measured[c]->times.median / measured[0]->times.median;
+  }
+  return measured;
+}
+
+}  // namespace gyre::bench

@@ -1,0 +1,179 @@
+// gyre-bench as a whole: every subcommand, alone and against each peer that this build has.
+#include "support/program.h"
+
+#include <chrono>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "support/temporary.h"
+
+namespace gyre::bench {
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+const Words kOperations = {"allreduce", "reduce_scatter", "allgather", "broadcast", "alltoall"};
+
+Words Gyrerun(int ranks) {
+  return {GYRERUN_PATH, "-np", std::to_string(ranks)};
+}
+
+// Runs gyre-bench under the launcher and returns its JSON lines.
+std::vector<nlohmann::json> Lines(const Words& launcher, const Words& arguments) {
+  const support::TemporaryDirectory folder;
+  const std::string path = folder.path() / "lines.json";
+  Words command = launcher;
+  command.emplace_back(GYRE_BENCH_PATH);
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  command.insert(command.end(), {"--json", path});
+  support::Program program(command);
+  EXPECT_TRUE(program.WaitFor(std::chrono::seconds(60))) << program.output();
+  EXPECT_EQ(program.exit_code(), 0) << program.output();
+  std::vector<nlohmann::json> lines;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+// Small sizes, few samples.
+Words Quick(const std::string& subcommand, const Words& more = {}) {
+  Words words = {subcommand, "-b", "1K", "-e", "32K", "-f", "32", "--iters", "2"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+// The number of lines of each library, each of which must be plausible and right.
+std::map<std::string, int> CheckedLines(const std::vector<nlohmann::json>& lines, const std::string& operation,
+                                        int ranks) {
+  std::map<std::string, int> count;
+  for (const auto& line : lines) {
+    ++count[line["lib"]];
+    EXPECT_EQ(line["op"], operation) << line;
+    EXPECT_EQ(line["ranks"], ranks) << line;
+    EXPECT_EQ(line["wrong"], 0) << line;
+    EXPECT_GT(line["time_us_min"], 0) << line;
+    EXPECT_LE(line["time_us_min"], line["time_us_med"]) << line;
+    EXPECT_LE(line["time_us_med"], line["time_us_p99"]) << line;
+    EXPECT_GT(line["bytes"], 1000) << line;
+    EXPECT_EQ(line["ratio"].is_null(), line["lib"] == "gyre") << line;
+  }
+  return count;
+}
+
+// Lines of two sizes, for a library that has both forms, or in place alone where it has one.
+int FormsOf(const std::string& operation) {
+  return operation == "broadcast" ? 2 : 4;
+}
+
+TEST(BenchProgram, EveryOperation) {
+  for (const int ranks : {2, 3}) {
+    for (const std::string& operation : kOperations) {
+      const auto count = CheckedLines(Lines(Gyrerun(ranks), Quick(operation)), operation, ranks);
+      EXPECT_THAT(count, testing::ElementsAre(testing::Pair("gyre", FormsOf(operation)))) << operation;
+    }
+  }
+}
+
+TEST(BenchProgram, BothKindsOfBuffersAndOtherTypes) {
+  for (const Words& more : {Words{"--dtype", "i64", "--op", "max"}, {"--dtype", "bf16", "--op", "average"}}) {
+    Words arguments = Quick("allreduce", more);
+    arguments.insert(arguments.end(), {"--buffers", "both"});
+    const auto lines = Lines(Gyrerun(3), arguments);
+    EXPECT_EQ(CheckedLines(lines, "allreduce", 3)["gyre"], 8);
+    for (const auto& line : lines) EXPECT_EQ(line["dtype"], more[1]);
+  }
+  for (const auto& line : Lines(Gyrerun(3), Quick("broadcast", {"--root", "2"}))) EXPECT_EQ(line["root"], 2);
+}
+
+TEST(BenchProgram, AgainstTheBound) {
+  for (const int ranks : {2, 3}) {
+    const auto lines = Lines(Gyrerun(ranks), Quick("allreduce", {"--against", "bound"}));
+    EXPECT_THAT(CheckedLines(lines, "allreduce", ranks),
+                testing::ElementsAre(testing::Pair("bound", 4), testing::Pair("gyre", 4)));
+  }
+}
+
+TEST(BenchProgram, Memory) {
+  for (const int ranks : {1, 2, 3}) {
+    const auto lines = Lines(Gyrerun(ranks), Quick("memory"));
+    ASSERT_EQ(lines.size(), 6);
+    for (const auto& line : lines) {
+      EXPECT_EQ(line["wrong"], 0) << line;
+      EXPECT_EQ(line["op"], line["lib"] == "copy" ? "copy" : "allreduce") << line;
+      EXPECT_GT(line["algbw_gbs"], 0) << line;
+    }
+  }
+}
+
+TEST(BenchProgram, Kernels) {
+  if (!HAS_KERNELS) GTEST_SKIP() << "this build found no Google Benchmark";
+  for (const int ranks : {1, 2, 3}) {
+    const auto lines = Lines(Gyrerun(ranks), {"kernels", "--filter", "^(f32|bf16)/[28]/32768", "--min-time", "0.01"});
+    ASSERT_EQ(lines.size(), 4);
+    for (const auto& line : lines) EXPECT_GT(line["elements_per_s"], 0) << line;
+  }
+}
+
+bool Has(const std::string& peer) {
+  return absl::StrContains(PEERS, peer);
+}
+
+TEST(BenchProgram, AgainstGloo) {
+  if (!Has("gloo")) GTEST_SKIP() << "this build has no Gloo (no development package, or a sanitizer)";
+  for (const int ranks : {2, 3}) {
+    for (const std::string& operation : kOperations) {
+      auto count = CheckedLines(Lines(Gyrerun(ranks), Quick(operation, {"--against", "gloo"})), operation, ranks);
+      EXPECT_EQ(count["gyre"], FormsOf(operation)) << operation;
+      EXPECT_GE(count["gloo"], 2) << operation;
+      EXPECT_EQ(count["gloo-bcube"], operation == "allreduce" ? 4 : 0);
+    }
+  }
+}
+
+TEST(BenchProgram, AgainstAllPeersUnderMpirun) {
+  if (!Has("mpi")) GTEST_SKIP() << "this build has no Open MPI (no development package, or a sanitizer)";
+  const Words launcher = {"mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-np", "2"};
+  if (support::Program probe({launcher[0], "--version"});
+      !probe.WaitFor(std::chrono::seconds(10)) || probe.exit_code() != 0) {
+    GTEST_SKIP() << launcher[0] << " is not installed";
+  }
+  for (const std::string& operation : kOperations) {
+    auto count = CheckedLines(Lines(launcher, Quick(operation, {"--against", PEERS})), operation, 2);
+    EXPECT_EQ(count["mpi"], FormsOf(operation)) << operation;
+    EXPECT_EQ(count["gloo"] > 0, Has("gloo")) << operation;
+  }
+}
+
+// What cannot be measured is refused with a reason, not measured wrongly.
+TEST(BenchProgram, Refusals) {
+  const struct {
+    Words arguments;
+    int code;
+    std::string reason;
+  } cases[] = {
+      {{"allreduce", "--against", "mpi"}, 1, "Open MPI"}, {{"allgather", "--against", "bound"}, 64, "bound"},
+      {{"allreduce", "--dtype", "f8"}, 64, "f8"},         {{"broadcast", "--root", "1"}, 64, "root 1"},
+      {{"allgather", "--op", "max"}, 64, "--op"},         {{}, 64, "subcommand"},
+  };
+  for (const auto& each : cases) {
+    Words command = {GYRE_BENCH_PATH};
+    command.insert(command.end(), each.arguments.begin(), each.arguments.end());
+    support::Program program(command);
+    ASSERT_TRUE(program.WaitFor(std::chrono::seconds(30)));
+    EXPECT_EQ(program.exit_code(), each.code) << program.output();
+    EXPECT_TRUE(absl::StrContains(program.err(), each.reason)) << program.output();
+  }
+}
+
+}  // namespace
+
+}  // namespace gyre::bench
