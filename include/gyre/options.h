@@ -37,8 +37,9 @@ struct RuntimeOptions {
   std::optional<std::chrono::milliseconds> start_timeout{};       // GYRE_START_TIMEOUT (seconds), 60 s: all ranks there
   std::optional<std::chrono::milliseconds> operation_timeout{};   // GYRE_TIMEOUT (seconds), 300 s: one operation
   std::optional<std::chrono::milliseconds> heartbeat_interval{};  // GYRE_HEARTBEAT_INTERVAL_MS, 100 ms
-  std::optional<std::chrono::milliseconds> heartbeat_timeout{};   // GYRE_HEARTBEAT_TIMEOUT_MS, 1000 ms: a silent rank
-                                                                  // is lost; 0 never gives a frozen rank up
+  std::optional<std::chrono::milliseconds> heartbeat_timeout{};   // GYRE_HEARTBEAT_TIMEOUT_MS, 1000 ms: a rank that
+                                                                  // is stopped, or on another host and silent, is lost;
+                                                                  // ten times that: a silent one of this host. 0: never
 
   // --- Memory and waiting ---
   std::optional<int64_t> arena_bytes{};  // GYRE_ARENA_BYTES: most that Runtime::Allocate may hand out; address space

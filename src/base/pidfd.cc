@@ -3,7 +3,26 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <fstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
 namespace gyre {
+
+namespace {
+
+// Its number in our namespace of processes, from "Pid:\t<number>": -1 once it has ended, 0 if it is not there.
+pid_t PidOf(int pidfd) {
+  std::ifstream info(absl::StrCat("/proc/self/fdinfo/", pidfd));
+  pid_t pid = 0;
+  for (std::string field; info >> field;) {
+    if (field == "Pid:") info >> pid;
+  }
+  return pid;
+}
+
+}  // namespace
 
 // By number: glibc 2.36 declares its wrappers without extern "C".
 UniqueFd OpenPidfd(pid_t pid) {
@@ -12,6 +31,17 @@ UniqueFd OpenPidfd(pid_t pid) {
 
 bool SignalPidfd(int pidfd, int signal) {
   return syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0) == 0;
+}
+
+std::optional<bool> IsStopped(int pidfd) {
+  const pid_t pid = PidOf(pidfd);
+  if (pid <= 0) return std::nullopt;
+  std::ifstream stat(absl::StrCat("/proc/", pid, "/stat"));
+  const std::string text{std::istreambuf_iterator<char>(stat), {}};
+  const size_t name_end = text.rfind(')');  // "<pid> (<name>) <state> ...", and a name may hold anything
+  if (name_end == std::string::npos || name_end + 2 >= text.size()) return std::nullopt;
+  const char state = text[name_end + 2];
+  return state == 'T' || state == 't';
 }
 
 }  // namespace gyre

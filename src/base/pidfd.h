@@ -3,6 +3,8 @@
 
 #include <sys/types.h>
 
+#include <optional>
+
 #include "base/fd.h"
 
 namespace gyre {
@@ -12,5 +14,9 @@ UniqueFd OpenPidfd(pid_t pid);
 
 // False, with errno, if it could not be sent.
 bool SignalPidfd(int pidfd, int signal);
+
+// Whether a signal or a debugger holds the process up. Nothing if that cannot be seen: it has ended, is in a namespace
+// of processes that is not ours, or /proc is not there.
+std::optional<bool> IsStopped(int pidfd);
 
 }  // namespace gyre

@@ -111,7 +111,8 @@ class LeftOver : public testing::TestWithParam<Restart> {
   static void RunOld(const Rank& rank) {
     const Events events(rank.directory);
     const int zombie = GetParam().zombie;
-    const RuntimeOptions options = support::JobOptions(rank, GetParam().hosts);
+    RuntimeOptions options = support::JobOptions(rank, GetParam().hosts);
+    options.heartbeat_timeout = seconds(1);
     auto runtime = JoinJob(rank, options);
     ASSERT_NE(runtime, nullptr);
     auto buffer = runtime->Allocate(kElements * static_cast<int64_t>(sizeof(float)));

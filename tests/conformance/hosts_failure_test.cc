@@ -37,7 +37,9 @@ class LostHosts : public testing::TestWithParam<Loss> {
 
   // Allreduces until one fails; victims raise `signal` on the way.
   static void WorkUntilTheLoss(const Rank& rank, int signal, double most_seconds) {
-    auto runtime = JoinJob(rank, JobOptions(rank, GetParam().hosts));
+    RuntimeOptions options = JobOptions(rank, GetParam().hosts);
+    options.heartbeat_timeout = seconds(1);
+    auto runtime = JoinJob(rank, options);
     ASSERT_NE(runtime, nullptr);
     std::vector<float> data(50000, 1);
     auto last_success = steady_clock::now();

@@ -2,11 +2,11 @@
 
 #include <chrono>
 #include <fstream>
-#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "net/endpoint.h"
 #include "net/socket.h"
@@ -54,11 +54,18 @@ RuntimeOptions JobOptionsAt(const Rank& rank, std::string store) {
   return options;
 }
 
-std::optional<std::string> HostId(const Rank& rank, const HostSizes& hosts) {
-  if (hosts.size() == 1) return std::nullopt;
+std::string HostId(const Rank& rank, const HostSizes& hosts) {
   int host = 0;
-  for (int local = rank; local >= hosts[static_cast<size_t>(host)]; ++host) local -= hosts[static_cast<size_t>(host)];
-  return rank.name + "-host-" + std::to_string(host);
+  for (int local = rank.rank; local >= hosts[static_cast<size_t>(host)]; ++host) local -= hosts[static_cast<size_t>(host)];
+  return absl::StrCat(rank.name, "-host-", host);
+}
+
+RuntimeOptions OnItsHost(RuntimeOptions options, const Rank& rank, const HostSizes& hosts) {
+  if (hosts.size() == 1) return options;
+  options.host_id = HostId(rank, hosts);
+  // A busy machine may starve a rank for over a second, which another host cannot tell from its end.
+  options.heartbeat_timeout = std::chrono::seconds(10);
+  return options;
 }
 
 }  // namespace
@@ -68,16 +75,13 @@ RuntimeOptions JobOptions(const Rank& rank) {
 }
 
 RuntimeOptions JobOptions(const Rank& rank, const HostSizes& hosts) {
-  RuntimeOptions options = JobOptions(rank);
-  options.host_id = HostId(rank, hosts);
-  return options;
+  return OnItsHost(JobOptions(rank), rank, hosts);
 }
 
 RuntimeOptions RestartedJobOptions(const Rank& rank, const HostSizes& hosts, int64_t epoch) {
   RuntimeOptions options = JobOptionsAt(rank, AwaitStoreAddress(rank));
-  options.host_id = HostId(rank, hosts);
   options.epoch = epoch;
-  return options;
+  return OnItsHost(std::move(options), rank, hosts);
 }
 
 std::unique_ptr<Runtime> JoinJob(const Rank& rank, RuntimeOptions options) {

@@ -19,7 +19,7 @@ RuntimeOptions JobOptions(const Rank& rank);
 using HostSizes = std::vector<int>;
 
 // The same over several hosts, which are this machine told that it is several: their ranks share no memory and talk by
-// TCP over the loopback.
+// TCP over the loopback. One that is silent there is lost after 10 s: a test of frozen ranks sets its own time-out.
 RuntimeOptions JobOptions(const Rank& rank, const HostSizes& hosts);
 
 // The same job, restarted: its name, secret and hosts are the old ones, and so is the store's address, wherever rank 0

@@ -4,25 +4,22 @@
 
 namespace gyre::shm {
 
-HeartbeatJudge::HeartbeatJudge(int peers, Duration interval, Duration timeout)
-    : interval_(interval), timeout_(timeout), peers_(static_cast<size_t>(peers)) {}
+HeartbeatJudge::HeartbeatJudge(int peers, Duration interval)
+    : interval_(interval), peers_(static_cast<size_t>(peers)) {}
 
 void HeartbeatJudge::Tick(TimePoint now) {
   if (last_tick_ != TimePoint{}) elapsed_ = std::min<Duration>(now - last_tick_, 2 * interval_);
   last_tick_ = now;
 }
 
-bool HeartbeatJudge::IsFrozen(int peer, uint64_t beat) {
+Duration HeartbeatJudge::SilenceOf(int peer, uint64_t beat) {
   Peer& p = peers_[static_cast<size_t>(peer)];
   if (beat != p.beat) {
-    p.beat = beat;
-    p.silent = Duration{};
-    return false;
+    p = {.beat = beat};
+  } else if (beat != 0) {
+    p.silent += elapsed_;
   }
-  if (beat == 0 || timeout_ == Duration{} || p.frozen) return false;
-  p.silent += elapsed_;
-  p.frozen = p.silent >= timeout_;
-  return p.frozen;
+  return p.silent;
 }
 
 }  // namespace gyre::shm

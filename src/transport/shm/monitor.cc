@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <optional>
 #include <utility>
 
+#include "base/pidfd.h"
 #include "base/status.h"
 #include "base/thread.h"
 
@@ -32,8 +34,9 @@ absl::Status Watch(int epoll, int fd, uint64_t key) {
 Monitor::Monitor(std::vector<Peer> peers, ControlBlock& own, Duration interval, Duration timeout, Events events)
     : peers_(std::move(peers)),
       own_(own),
+      timeout_(timeout),
       events_(std::move(events)),
-      judge_(static_cast<int>(peers_.size()), interval, timeout),
+      judge_(static_cast<int>(peers_.size()), interval),
       gone_(peers_.size()) {}
 
 absl::StatusOr<std::unique_ptr<Monitor>> Monitor::Start(std::vector<Peer> peers, ControlBlock& own, Duration interval,
@@ -97,15 +100,19 @@ void Monitor::Beat() {
   own_.beat.fetch_add(1, std::memory_order_relaxed);
   judge_.Tick(std::chrono::steady_clock::now());
   for (size_t i = 0; i < peers_.size(); ++i) {
-    const int peer = static_cast<int>(i);
-    if (gone_[i]) continue;
-    if (peers_[i].block->left.load(std::memory_order_acquire) != 0) {
-      Gone(peer, PeerFate::kLeft);
-    } else if (judge_.IsFrozen(peer, peers_[i].block->beat.load(std::memory_order_relaxed))) {
-      Gone(peer, PeerFate::kFroze);
-    }
+    if (!gone_[i]) Judge(static_cast<int>(i));
   }
   if (events_.on_beat) events_.on_beat();
+}
+
+void Monitor::Judge(int peer) {
+  const Peer& p = peers_[static_cast<size_t>(peer)];
+  const Duration silence = judge_.SilenceOf(peer, p.block->beat.load(std::memory_order_relaxed));
+  if (p.block->left.load(std::memory_order_acquire) != 0) return Gone(peer, PeerFate::kLeft);
+  if (timeout_ == Duration{} || silence < timeout_) return;
+  const std::optional<bool> stopped = IsStopped(p.process);
+  if (stopped == true) return Gone(peer, PeerFate::kStopped);
+  if (!stopped || silence >= kPatience * timeout_) Gone(peer, PeerFate::kSilent);
 }
 
 void Monitor::SocketReady(int peer) {

@@ -19,7 +19,16 @@
 namespace gyre::shm {
 
 // How a peer was lost.
-enum class PeerFate { kLeft, kDied, kFroze };
+enum class PeerFate {
+  kLeft,
+  kDied,
+  kStopped,  // silent for the time-out, held up by a signal or a debugger
+  kSilent,   // silent for kPatience time-outs; for one, where its process cannot be seen
+};
+
+// A process that nothing holds up is starved of its processor and comes back, as a rule: a virtual machine's may be
+// taken from it for a second and more. So silence alone is no loss before this many time-outs.
+inline constexpr int kPatience = 10;
 
 class Monitor {
  public:
@@ -35,7 +44,7 @@ class Monitor {
     std::function<void()> on_beat;                         // after each heartbeat
   };
 
-  // Starts the thread, which beats in `own`.
+  // Starts the thread, which beats in `own`. timeout 0: silence is never a loss.
   static absl::StatusOr<std::unique_ptr<Monitor>> Start(std::vector<Peer> peers, ControlBlock& own, Duration interval,
                                                         Duration timeout, Events events);
 
@@ -48,6 +57,7 @@ class Monitor {
   absl::Status Open(Duration interval);
   void Run();
   void Beat();
+  void Judge(int peer);
   void SocketReady(int peer);
   void ProcessEnded(int peer);
   void Ended(int peer);
@@ -55,6 +65,7 @@ class Monitor {
 
   const std::vector<Peer> peers_;
   ControlBlock& own_;
+  const Duration timeout_;
   const Events events_;
   HeartbeatJudge judge_;
   std::vector<bool> gone_;

@@ -70,14 +70,15 @@ void Node::OnGone(int link, PeerFate fate) {
   const int rank = links_[static_cast<size_t>(link)].rank;
   // A peer that went because it had lost another tells so; what it lost comes first in our order too.
   AdoptLosses(rank);
+  const double timeout = std::chrono::duration<double>(options_.heartbeat_timeout).count();
   std::string text;
   switch (fate) {
     case PeerFate::kLeft: text = DepartureOf(rank).text; break;
     case PeerFate::kDied: text = absl::StrCat("rank ", rank, " was lost: its process ended"); break;
-    case PeerFate::kFroze:
-      text = absl::StrFormat("rank %d was lost: no heartbeat for %.1f s (stopped, or starved of CPU)", rank,
-                             std::chrono::duration<double>(options_.heartbeat_timeout).count());
+    case PeerFate::kStopped:
+      text = absl::StrFormat("rank %d was lost: no heartbeat for %.1f s, its process is stopped", rank, timeout);
       break;
+    case PeerFate::kSilent: text = absl::StrFormat("rank %d was lost: no heartbeat for over %.1f s", rank, timeout);
   }
   Record({rank, fate == PeerFate::kLeft, std::move(text)});
   block(options_.rank).doorbell.Ring();

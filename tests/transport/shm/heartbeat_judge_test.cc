@@ -10,52 +10,39 @@ using std::chrono::seconds;
 
 class Judged : public testing::Test {
  protected:
-  // Ticks every `interval` for `duration`; whether peer 0 was found frozen, with `beat` as its counter.
-  bool Frozen(milliseconds interval, milliseconds duration, uint64_t beat) {
-    bool frozen = false;
+  // Ticks every `interval` for `duration`; how long peer 0 is silent then, with `beat` as its counter.
+  Duration Silence(milliseconds interval, milliseconds duration, uint64_t beat) {
+    Duration silence{};
     for (milliseconds passed(0); passed < duration; passed += interval) {
       clock_.Advance(interval);
       judge_.Tick(clock_.Now());
-      frozen = judge_.IsFrozen(0, beat) || frozen;
+      silence = judge_.SilenceOf(0, beat);
     }
-    return frozen;
+    return silence;
   }
 
   ManualClock clock_;
-  HeartbeatJudge judge_{1, milliseconds(100), milliseconds(1000)};
+  HeartbeatJudge judge_{1, milliseconds(100)};
 };
 
-TEST_F(Judged, FindsAFrozenPeerOnceAtTheTimeout) {
+TEST_F(Judged, ACounterThatStandsStillIsSilence) {
   clock_.Advance(seconds(1));
-  EXPECT_FALSE(Frozen(milliseconds(100), milliseconds(1000), 5));
-  EXPECT_TRUE(Frozen(milliseconds(100), milliseconds(200), 5));
-  EXPECT_FALSE(Frozen(milliseconds(100), milliseconds(5000), 5)) << "said twice";
-}
-
-TEST_F(Judged, ABeatingPeerIsNotFrozen) {
-  for (uint64_t beat = 1; beat < 100; ++beat) EXPECT_FALSE(Frozen(milliseconds(100), milliseconds(900), beat));
+  EXPECT_EQ(Silence(milliseconds(100), milliseconds(100), 5), Duration{});  // it moved
+  EXPECT_EQ(Silence(milliseconds(100), milliseconds(1000), 5), seconds(1));
+  EXPECT_EQ(Silence(milliseconds(100), milliseconds(100), 6), Duration{});
+  EXPECT_EQ(Silence(milliseconds(50), milliseconds(200), 6), milliseconds(200));
 }
 
 TEST_F(Judged, WhoNeverBeatIsNotJudged) {
-  EXPECT_FALSE(Frozen(milliseconds(100), seconds(60), 0));
+  EXPECT_EQ(Silence(milliseconds(100), seconds(60), 0), Duration{});
 }
 
 TEST_F(Judged, OnesOwnFreezeIsNotHeldAgainstOthers) {
-  EXPECT_FALSE(Frozen(milliseconds(100), milliseconds(300), 5));
+  EXPECT_EQ(Silence(milliseconds(100), milliseconds(400), 5), milliseconds(300));
   clock_.Advance(seconds(100));  // this rank was stopped
   judge_.Tick(clock_.Now());
-  EXPECT_FALSE(judge_.IsFrozen(0, 5));
-  EXPECT_FALSE(Frozen(milliseconds(100), milliseconds(400), 5));
-  EXPECT_TRUE(Frozen(milliseconds(100), milliseconds(500), 5));
-}
-
-TEST(HeartbeatJudge, ZeroMeansNever) {
-  HeartbeatJudge judge(1, milliseconds(100), milliseconds(0));
-  TimePoint now{};
-  for (int i = 0; i < 1000; ++i) {
-    judge.Tick(now += milliseconds(100));
-    EXPECT_FALSE(judge.IsFrozen(0, 1));
-  }
+  EXPECT_EQ(judge_.SilenceOf(0, 5), milliseconds(500));
+  EXPECT_EQ(Silence(milliseconds(100), milliseconds(400), 5), milliseconds(900));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "transport/shm/monitor.h"
 
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,16 +18,42 @@ namespace gyre::shm {
 namespace {
 
 using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr milliseconds kInterval(20), kTimeout(100);
+
+// A child that sleeps until it is killed.
+class Sleeper {
+ public:
+  Sleeper() : pid_(fork()) {
+    while (pid_ == 0) pause();
+  }
+  ~Sleeper() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+
+  // Returns once it has stopped.
+  void Stop() const {
+    kill(pid_, SIGSTOP);
+    waitpid(pid_, nullptr, WUNTRACED);
+  }
+
+  UniqueFd Open() const { return OpenPidfd(pid_); }
+
+ private:
+  const pid_t pid_;
+};
 
 // A monitor of one peer, whose end of the socket the test holds.
 class MonitorTest : public testing::Test {
  protected:
-  void Start(int process) {
+  void Start(int process, Duration timeout = {}) {
     int ends[2];
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
     own_end_.Reset(ends[0]);
     peer_end_.Reset(ends[1]);
-    auto monitor = Monitor::Start({{own_end_.get(), process, peer_.get()}}, *own_, milliseconds(20), Duration{},
+    auto monitor = Monitor::Start({{own_end_.get(), process, peer_.get()}}, *own_, kInterval, timeout,
                                   {.on_gone =
                                        [this](int, PeerFate fate) {
                                          std::lock_guard lock(mutex_);
@@ -81,6 +108,45 @@ TEST_F(MonitorTest, APeersProcessThatEndsIsSeenWhoeverHoldsItsSocket) {
   EXPECT_EQ(FateWithin(milliseconds(5000)), PeerFate::kDied);
   EXPECT_EQ(waitpid(child, nullptr, 0), child);
   monitor_.reset();
+}
+
+TEST_F(MonitorTest, AStoppedPeerIsLostAtTheTimeout) {
+  const Sleeper peer;
+  const UniqueFd process = peer.Open();
+  peer_->beat.store(1);
+  peer.Stop();
+  const auto start = steady_clock::now();
+  Start(process.get(), kTimeout);
+  EXPECT_EQ(FateWithin(milliseconds(5000)), PeerFate::kStopped);
+  EXPECT_GE(steady_clock::now() - start, kTimeout);
+  monitor_.reset();
+}
+
+TEST_F(MonitorTest, ASilentPeerThatIsNotStoppedHasTenTimesAsLong) {
+  const Sleeper peer;
+  const UniqueFd process = peer.Open();
+  peer_->beat.store(1);
+  const auto start = steady_clock::now();
+  Start(process.get(), kTimeout);
+  EXPECT_EQ(FateWithin(milliseconds(5000)), PeerFate::kSilent);
+  EXPECT_GE(steady_clock::now() - start, kPatience * kTimeout);
+  monitor_.reset();
+}
+
+TEST_F(MonitorTest, ASilentPeerWhoseProcessCannotBeSeenIsLostAtTheTimeout) {
+  peer_->beat.store(1);
+  const auto start = steady_clock::now();
+  Start(-1, kTimeout);
+  EXPECT_EQ(FateWithin(milliseconds(5000)), PeerFate::kSilent);
+  const auto took = steady_clock::now() - start;
+  EXPECT_GE(took, kTimeout);
+  EXPECT_LT(took, kPatience * kTimeout);
+}
+
+TEST_F(MonitorTest, WithoutATimeoutSilenceIsNoLoss) {
+  peer_->beat.store(1);
+  Start(-1);
+  EXPECT_EQ(FateWithin(milliseconds(1500)), std::nullopt);
 }
 
 }  // namespace
