@@ -74,6 +74,7 @@ class Agent {
   void OnSignals();
   void OnTime(TimePoint now);
   void LookAtChildren();
+  void SendTime() { channel_.Send(AgentMessage::kBeat, EncodeTime(Now())); }
 
   absl::Status OnJob(std::string_view payload);
   absl::Status OnStart(std::string_view store);
@@ -102,7 +103,6 @@ class Agent {
   UniqueFd input_end_;  // what rank 0 reads
   std::optional<AgentJob> job_message_;
   std::optional<AgentDuty> duty_;  // once it is ready
-  TimePoint start_{};
   TimePoint next_beat_{};
   std::optional<TimePoint> look_at_children_;
   std::optional<Ending> ending_;  // once this host is to end by itself
@@ -154,7 +154,7 @@ void Agent::OnTime(TimePoint now) {
   if (ending_) SignalAll(ending_->OnTime(now));
   if (now >= next_beat_) {
     next_beat_ = now + kBeat;
-    channel_.Send(AgentMessage::kBeat);
+    SendTime();
   }
   if (const size_t taken = input_.Flush(poller_); taken > 0) {
     channel_.Send(AgentMessage::kInputTaken, EncodeNumber(static_cast<uint32_t>(taken)));
@@ -205,14 +205,14 @@ absl::Status Agent::OnJob(std::string_view payload) {
     return absl::OkStatus();
   }
   duty_ = std::get<AgentDuty>(std::move(duty));
-  channel_.Send(AgentMessage::kReady, job_message_->serve_store ? duty_->job.identity().store : "");
+  channel_.Send(AgentMessage::kReady,
+                EncodeReady({Now(), job_message_->serve_store ? duty_->job.identity().store : ""}));
   return absl::OkStatus();
 }
 
 absl::Status Agent::OnStart(std::string_view store) {
   if (!duty_ || started_ || ending_) return absl::DataLossError("a start at the wrong time");
   started_ = true;
-  start_ = Now();
   duty_->job.set_store(std::string(store));
   const absl::Status started = StartRanks();
   if (!started.ok()) {
@@ -256,7 +256,7 @@ void Agent::OnRankEnded(uint32_t index) {
   std::optional<RankEnd> end = ranks_.OnReadable(index);
   if (!end) return;
   end->asked_to = told_;
-  channel_.Send(AgentMessage::kRankEnded, EncodeRankEnd(*end, start_));
+  channel_.Send(AgentMessage::kRankEnded, EncodeRankEnd(*end));
 }
 
 void Agent::OnSignals() {
@@ -295,7 +295,10 @@ void Agent::SignalAll(int signal) {
 // --- The end ---
 
 void Agent::Fail(const Failure& failure) {
-  if (!ending_) channel_.Send(AgentMessage::kFailed, EncodeFailure(failure));
+  if (!ending_) {
+    SendTime();  // of the failure
+    channel_.Send(AgentMessage::kFailed, EncodeFailure(failure));
+  }
   EndRanks();
 }
 

@@ -8,7 +8,8 @@ namespace gyre::launch {
 
 namespace {
 
-constexpr int64_t kLongestJob = int64_t{1} << 52;  // microseconds; 142 years
+constexpr uint64_t kLongestGrace = uint64_t{1} << 52;  // milliseconds
+constexpr uint64_t kLatest = uint64_t{1} << 52;        // microseconds; 142 years after a host's clock began to count
 
 absl::Status Malformed(std::string_view what) {
   return absl::DataLossError(absl::StrCat("malformed message: ", ToAbsl(what)));
@@ -24,6 +25,18 @@ std::vector<std::string> Texts(WireReader& reader) {
   const uint32_t count = reader.U32();
   for (uint32_t i = 0; i < count && reader.ok(); ++i) texts.emplace_back(reader.Text());
   return texts;
+}
+
+void Time(WireWriter& writer, TimePoint when) {
+  const auto since = std::chrono::duration_cast<std::chrono::microseconds>(when.time_since_epoch());
+  writer.U64(static_cast<uint64_t>(since.count()));
+}
+
+// Nothing for what no clock says: before its beginning, or so late that sums would overflow.
+std::optional<TimePoint> Time(WireReader& reader) {
+  const uint64_t since = reader.U64();
+  if (since > kLatest) return std::nullopt;
+  return TimePoint(std::chrono::microseconds(since));
 }
 
 // What execve(2) and setenv(3) would cut.
@@ -51,6 +64,23 @@ absl::StatusOr<Hello> DecodeHello(std::string_view payload) {
   // More may follow in another version, which is to be told by its number.
   if (!reader.ok()) return Malformed("hello");
   return hello;
+}
+
+std::string EncodeReady(const Ready& ready) {
+  return Written([&](WireWriter& writer) {
+    Time(writer, ready.when);
+    writer.Text(ready.store);
+  });
+}
+
+absl::StatusOr<Ready> DecodeReady(std::string_view payload) {
+  WireReader reader(payload);
+  const std::optional<TimePoint> when = Time(reader);
+  Ready ready;
+  ready.store = reader.Text();
+  if (!reader.AtEnd() || !when) return Malformed("ready");
+  ready.when = *when;
+  return ready;
 }
 
 std::string EncodeJob(const AgentJob& job) {
@@ -97,7 +127,7 @@ absl::StatusOr<AgentJob> DecodeJob(std::string_view payload) {
   if (job.size > INT32_MAX || job.first_rank > job.size || job.ranks < 1 || job.ranks > job.size - job.first_rank) {
     return Malformed(absl::StrCat("job: ranks ", job.first_rank, " and ", job.ranks, " more of ", job.size));
   }
-  if (job.command.empty() || HasNul(job.command) || HasNul(job.environment) || grace > kLongestJob) {
+  if (job.command.empty() || HasNul(job.command) || HasNul(job.environment) || grace > kLongestGrace) {
     return Malformed("job: command, environment or grace");
   }
   job.grace = std::chrono::milliseconds(grace);
@@ -122,11 +152,11 @@ absl::StatusOr<Failure> DecodeFailure(std::string_view payload) {
   return failure;
 }
 
-std::string EncodeRankEnd(const RankEnd& end, TimePoint start) {
+std::string EncodeRankEnd(const RankEnd& end) {
   return Written([&](WireWriter& writer) {
     writer.I32(end.rank);
     writer.I32(end.pid);
-    writer.U64(static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(end.when - start).count()));
+    Time(writer, end.when);
     writer.U8(static_cast<uint8_t>(end.code));
     writer.U8(static_cast<uint8_t>(end.signal));
     writer.U8(end.core_dumped);
@@ -135,20 +165,31 @@ std::string EncodeRankEnd(const RankEnd& end, TimePoint start) {
   });
 }
 
-absl::StatusOr<RankEnd> DecodeRankEnd(std::string_view payload, TimePoint start) {
+absl::StatusOr<RankEnd> DecodeRankEnd(std::string_view payload) {
   WireReader reader(payload);
   RankEnd end;
   end.rank = reader.I32();
   end.pid = reader.I32();
-  const uint64_t after = reader.U64();
+  const std::optional<TimePoint> when = Time(reader);
   end.code = reader.U8();
   end.signal = reader.U8();
   end.core_dumped = reader.U8() != 0;
   end.exec_error = reader.I32();
   end.asked_to = reader.U8() != 0;
-  if (!reader.AtEnd() || end.rank < 0 || after > kLongestJob || end.exec_error < 0) return Malformed("end");
-  end.when = start + std::chrono::microseconds(after);
+  if (!reader.AtEnd() || end.rank < 0 || !when || end.exec_error < 0) return Malformed("end");
+  end.when = *when;
   return end;
+}
+
+std::string EncodeTime(TimePoint when) {
+  return Written([&](WireWriter& writer) { Time(writer, when); });
+}
+
+absl::StatusOr<TimePoint> DecodeTime(std::string_view payload) {
+  WireReader reader(payload);
+  const std::optional<TimePoint> when = Time(reader);
+  if (!reader.AtEnd() || !when) return Malformed("a time");
+  return *when;
 }
 
 std::string EncodeOutput(const OutputPiece& piece) {

@@ -3,6 +3,9 @@
 //
 // The remote shell authenticates the channel and may encrypt it; so the job's secret and the environment go this way.
 // Decoding trusts nothing: kDataLoss for whatever is malformed.
+//
+// Times are of the agent's steady clock, in microseconds, taken when the message is made; launch/host_clock.h makes of
+// them what they are here.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +33,7 @@ inline constexpr size_t kInputWindow = size_t{64} << 10;  // standard input that
 enum class AgentMessage : uint16_t {
   // From the agent
   kHello = 1,       // Hello
-  kReady = 2,       // text: the store's endpoint, or empty
+  kReady = 2,       // Ready
   kFailed = 3,      // Failure: it cannot do its part; it ends its ranks
   kStarted = 4,     // u32 rank, u32 process id
   kOutput = 5,      // u32 rank, u8 stream (1 output, 2 error), the bytes
@@ -49,7 +52,7 @@ enum class AgentMessage : uint16_t {
   kInputEnd = 37,  // it has ended
   kFinish = 38,    // all ranks of the job have ended: end what they left behind, say kDone, exit
 
-  kBeat = 48,  // both ways, every 250 ms: alive
+  kBeat = 48,  // both ways, every 250 ms: alive; from the agent with the time
 };
 
 struct Hello {
@@ -58,6 +61,13 @@ struct Hello {
 };
 std::string EncodeHello(const Hello& hello);
 absl::StatusOr<Hello> DecodeHello(std::string_view payload);
+
+struct Ready {
+  TimePoint when{};
+  std::string store;  // its endpoint, from the agent that serves it
+};
+std::string EncodeReady(const Ready& ready);
+absl::StatusOr<Ready> DecodeReady(std::string_view payload);
 
 struct AgentJob {
   std::string version;
@@ -88,9 +98,13 @@ struct Failure {
 std::string EncodeFailure(const Failure& failure);
 absl::StatusOr<Failure> DecodeFailure(std::string_view payload);
 
-// The time of its end travels as microseconds since `start`, which each side has of its own.
-std::string EncodeRankEnd(const RankEnd& end, TimePoint start);
-absl::StatusOr<RankEnd> DecodeRankEnd(std::string_view payload, TimePoint start);
+// `when` is of the agent's clock on both sides.
+std::string EncodeRankEnd(const RankEnd& end);
+absl::StatusOr<RankEnd> DecodeRankEnd(std::string_view payload);
+
+// The agent's kBeat.
+std::string EncodeTime(TimePoint when);
+absl::StatusOr<TimePoint> DecodeTime(std::string_view payload);
 
 struct OutputPiece {
   int rank = 0;

@@ -26,7 +26,7 @@ class Liveness {
     return silence_ > patience_;
   }
 
-  TimePoint heard() const { return heard_; }  // the last sign of life
+  TimePoint heard() const { return heard_; }  // when the last sign of life arrived
 
  private:
   const Duration patience_;

@@ -194,11 +194,13 @@ void RemoteCrew::OnHello(RemoteHost& remote, const Hello& hello) {
   remote.Send(AgentMessage::kJob, EncodeJob(JobFor(hosts_[remote.index()])));
 }
 
-absl::Status RemoteCrew::OnReady(Host& host, std::string_view store) {
+absl::Status RemoteCrew::OnReady(Host& host, std::string_view payload) {
+  ASSIGN_OR_RETURN(Ready ready, DecodeReady(payload));
+  host.Here(ready.when);
   if (phase_ != Phase::kReaching || host.ready) return absl::DataLossError("ready at the wrong time");
   if (&host == hosts_.data()) {
-    RETURN_IF_ERROR(ParseEndpoint(store).status());
-    store_ = store;
+    RETURN_IF_ERROR(ParseEndpoint(ready.store).status());
+    store_ = std::move(ready.store);
   }
   host.ready = true;
   if (std::ranges::all_of(hosts_, &Host::ready)) StartRanks();
@@ -294,7 +296,7 @@ void RemoteCrew::LoseRanks(const Host& host) {
     --alive_;
   }
   for (const int rank : lost) {
-    RankEnd end{.rank = rank, .pid = ranks_[rank].pid, .when = std::max(host.remote->heard(), start_)};
+    RankEnd end{.rank = rank, .pid = ranks_[rank].pid, .when = std::max(host.clock.last(), start_)};
     end.asked_to = events_.told();
     end.host = host.ranks.host;
     end.lost = true;

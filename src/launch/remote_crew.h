@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "launch/crew.h"
+#include "launch/host_clock.h"
 #include "launch/hosts.h"
 #include "launch/input_forwarder.h"
 #include "launch/job.h"
@@ -52,9 +53,12 @@ class RemoteCrew final : public Crew, public RemoteHostEvents {
   struct Host {
     HostRanks ranks;
     std::unique_ptr<RemoteHost> remote;
+    HostClock clock{};
     bool ready = false;
     bool done = false;
     uint32_t credit = 0;  // owed to it
+    // A message of its agent has come with this time. Returns when that was here.
+    TimePoint Here(TimePoint there) { return clock.OnHeard(there, remote->heard()); }
     bool open() const { return remote->state() == RemoteHost::State::kReached; }
   };
 
@@ -73,7 +77,8 @@ class RemoteCrew final : public Crew, public RemoteHostEvents {
   void OnLine(RemoteHost& remote, std::string_view line) override;
   void OnNote(RemoteHost& remote, std::string_view note) override;
 
-  absl::Status OnReady(Host& host, std::string_view store);
+  absl::Status OnReady(Host& host, std::string_view payload);
+  absl::Status OnBeat(Host& host, std::string_view payload);
   absl::Status OnFailed(Host& host, std::string_view payload);
   absl::Status OnPid(Host& host, std::string_view payload);
   absl::Status OnOutput(Host& host, const Frame& frame);

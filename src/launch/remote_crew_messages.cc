@@ -12,7 +12,7 @@ namespace gyre::launch {
 absl::Status RemoteCrew::OnFrame(RemoteHost& remote, const Frame& frame) {
   Host& host = hosts_[remote.index()];
   switch (static_cast<AgentMessage>(frame.header.type)) {
-    case AgentMessage::kBeat: return absl::OkStatus();
+    case AgentMessage::kBeat: return OnBeat(host, frame.payload);
     case AgentMessage::kReady: return OnReady(host, frame.payload);
     case AgentMessage::kFailed: return OnFailed(host, frame.payload);
     default: break;
@@ -28,6 +28,12 @@ absl::Status RemoteCrew::OnFrame(RemoteHost& remote, const Frame& frame) {
     case AgentMessage::kDone: return OnDone(host);
     default: return absl::DataLossError(absl::StrCat("a message of type ", frame.header.type));
   }
+}
+
+absl::Status RemoteCrew::OnBeat(Host& host, std::string_view payload) {
+  ASSIGN_OR_RETURN(const TimePoint sent, DecodeTime(payload));
+  host.Here(sent);
+  return absl::OkStatus();
 }
 
 absl::Status RemoteCrew::OnFailed(Host& host, std::string_view payload) {
@@ -71,12 +77,12 @@ absl::Status RemoteCrew::OnOutput(Host& host, const Frame& frame) {
 }
 
 absl::Status RemoteCrew::OnEnd(Host& host, std::string_view payload) {
-  ASSIGN_OR_RETURN(RankEnd end, DecodeRankEnd(payload, start_));
+  ASSIGN_OR_RETURN(RankEnd end, DecodeRankEnd(payload));
   ASSIGN_OR_RETURN(Rank * rank, RankOf(host, static_cast<uint32_t>(end.rank)));
   if (!rank->alive) return absl::DataLossError(absl::StrCat("rank ", end.rank, " has ended twice"));
   rank->alive = false;
   --alive_;
-  end.when = std::min(end.when, std::chrono::steady_clock::now());
+  end.when = std::max(host.Here(end.when), start_);
   end.host = host.ranks.host;
   if (end.rank == 0 && input_) input_->Stop();
   events_.OnRankEnded(std::move(end));

@@ -64,7 +64,7 @@ class RemoteHost {
   bool in_trouble() const { return state_ == State::kGone || (state_ != State::kReached && !last_attempt_.empty()); }
   HostFailure Trouble() const;                              // why it is gone, or not ready by now
   TimePoint next_attempt() const { return next_attempt_; }  // where the state is kWaiting
-  TimePoint heard() const { return liveness_->heard(); }    // the last sign of life of an agent that was reached
+  TimePoint heard() const { return liveness_->heard(); }    // when an agent that was reached last said anything
 
   // Starts the remote shell. REQUIRES: kWaiting, and that its last process has ended.
   void Reach();

@@ -22,15 +22,16 @@ struct RankEnd {
   int exec_error = 0;     // the errno of execve(2), if the program could not even be executed
   bool asked_to = false;  // gyrerun had sent it a signal to end before
   std::string host{};     // where it ran, if not here
-  bool lost = false;      // with its host: `when` is the last that was heard of that
+  bool lost = false;      // with its host: `when` is when that said last that it lived
 
   bool failed() const { return code != 0 || signal != 0 || lost; }
 };
 
-// The first failure of `ends` (in the order in which they were seen), or nothing if none failed. A rank that dies
-// of a signal, or is lost with its host, takes the others along within milliseconds, and theirs may be seen first, or
-// seem so by another host's clock: so a loss, or a signal that was not gyrerun's, wins over a plain exit code up to
-// 100 ms before it.
+// The first failure of `ends` (by time; those of one host in the order in which they were seen), or nothing if none
+// failed. What ends after a host last said that it lived may be a consequence of its loss, even if it ended before the
+// loss was noticed; what failed before cannot be. But a rank that dies of a signal, or is lost with its host, takes the
+// others along within milliseconds, and theirs may be seen first, or seem so where hosts are not equally far away: so a
+// loss, or a signal that was not gyrerun's, wins over a plain exit code up to 100 ms before it.
 std::optional<RankEnd> FindRootCause(std::span<const RankEnd> ends);
 
 // Its exit code: 128 + the signal, 126 or 127 if the program could not be executed, 137 (as if killed) if it was lost

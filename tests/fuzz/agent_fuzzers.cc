@@ -12,7 +12,6 @@ namespace {
 
 // A text has 4 bytes at least on the wire, in memory 32; vectors grow by doubling, and the result is moved once.
 constexpr int64_t kFactor = 30;
-constexpr TimePoint kStart{};
 
 std::string RandomText(Mutator& random) {
   std::string text = random.RandomBytes(random.Below(30));
@@ -44,11 +43,15 @@ AgentJob RandomJob(Mutator& random) {
   return job;
 }
 
+TimePoint RandomTime(Mutator& random) {
+  return TimePoint(std::chrono::microseconds(random.Below(uint64_t{1} << 52)));
+}
+
 RankEnd RandomEnd(Mutator& random) {
   RankEnd end;
   end.rank = static_cast<int>(random.Below(INT32_MAX));
   end.pid = static_cast<pid_t>(random.Below(INT32_MAX));
-  end.when = kStart + std::chrono::microseconds(random.Below(uint64_t{1} << 52));
+  end.when = RandomTime(random);
   end.code = static_cast<int>(random.Below(256));
   end.signal = static_cast<int>(random.Below(128));
   end.core_dumped = random.OneIn(2);
@@ -57,26 +60,26 @@ RankEnd RandomEnd(Mutator& random) {
   return end;
 }
 
-constexpr uint64_t kKinds = 7;
+constexpr uint64_t kKinds = 9;
 
 std::string Encoded(uint64_t kind, Mutator& random) {
   switch (kind) {
     case 0: return EncodeHello({RandomText(random), RandomText(random)});
     case 1: return EncodeJob(RandomJob(random));
     case 2: return EncodeFailure({static_cast<int>(1 + random.Below(255)), RandomText(random), RandomText(random)});
-    case 3: return EncodeRankEnd(RandomEnd(random), kStart);
+    case 3: return EncodeRankEnd(RandomEnd(random));
     case 4: {
       const std::string bytes = RandomText(random);
       return EncodeOutput({static_cast<int>(random.Below(INT32_MAX)), static_cast<int>(1 + random.Below(2)), bytes});
     }
     case 5: return EncodePair(static_cast<uint32_t>(random.Number()), static_cast<uint32_t>(random.Number()));
+    case 6: return EncodeReady({RandomTime(random), RandomText(random)});
+    case 7: return EncodeTime(RandomTime(random));
     default: return EncodeNumber(static_cast<uint32_t>(random.Number()));
   }
 }
 
 std::string Check(uint64_t kind, const std::string& payload, bool valid) {
-  const auto start_end = [](std::string_view bytes) { return DecodeRankEnd(bytes, kStart); };
-  const auto end_start = [](const RankEnd& end) { return EncodeRankEnd(end, kStart); };
   const auto pair = [](const std::pair<uint32_t, uint32_t>& numbers) {
     return EncodePair(numbers.first, numbers.second);
   };
@@ -84,9 +87,11 @@ std::string Check(uint64_t kind, const std::string& payload, bool valid) {
     case 0: return CheckDecoder(payload, valid, kFactor, DecodeHello, EncodeHello);
     case 1: return CheckDecoder(payload, valid, kFactor, DecodeJob, EncodeJob);
     case 2: return CheckDecoder(payload, valid, kFactor, DecodeFailure, EncodeFailure);
-    case 3: return CheckDecoder(payload, valid, kFactor, start_end, end_start);
+    case 3: return CheckDecoder(payload, valid, kFactor, DecodeRankEnd, EncodeRankEnd);
     case 4: return CheckDecoder(payload, valid, kFactor, DecodeOutput, EncodeOutput);
     case 5: return CheckDecoder(payload, valid, kFactor, DecodePair, pair);
+    case 6: return CheckDecoder(payload, valid, kFactor, DecodeReady, EncodeReady);
+    case 7: return CheckDecoder(payload, valid, kFactor, DecodeTime, EncodeTime);
     default: return CheckDecoder(payload, valid, kFactor, DecodeNumber, EncodeNumber);
   }
 }

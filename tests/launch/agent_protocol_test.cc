@@ -89,16 +89,40 @@ TEST(AgentProtocolTest, SmallMessages) {
   EXPECT_THAT(DecodeOutput(EncodeOutput({3, 3, ""})), MatchesStatus(StatusCode::kDataLoss, ""));
 }
 
-TEST(AgentProtocolTest, AnEndKeepsItsTimeSinceTheStart) {
-  const TimePoint here = TimePoint() + std::chrono::seconds(100), there = TimePoint() + std::chrono::seconds(9);
-  RankEnd end{.rank = 3, .pid = 99, .when = here + std::chrono::milliseconds(1500), .code = 42};
+TEST(AgentProtocolTest, AnEndKeepsItsTime) {
+  const TimePoint when = TimePoint() + std::chrono::microseconds(1'234'567);
+  RankEnd end{.rank = 3, .pid = 99, .when = when, .code = 42};
   end.asked_to = true;
-  const auto got = DecodeRankEnd(EncodeRankEnd(end, here), there);
+  const auto got = DecodeRankEnd(EncodeRankEnd(end));
   ASSERT_THAT(got, IsOk());
-  EXPECT_EQ(got->when, there + std::chrono::milliseconds(1500));
+  EXPECT_EQ(got->when, when);
   EXPECT_EQ(got->code, 42);
   EXPECT_EQ(got->pid, 99);
   EXPECT_TRUE(got->asked_to && got->failed() && !got->lost);
+}
+
+TEST(AgentProtocolTest, SoDoReadyAndBeat) {
+  const TimePoint when = TimePoint() + std::chrono::microseconds(1'234'567);
+  const auto ready = DecodeReady(EncodeReady({when, "a:1"}));
+  ASSERT_THAT(ready, IsOk());
+  EXPECT_EQ(ready->when, when);
+  EXPECT_EQ(ready->store, "a:1");
+  const auto beat = DecodeTime(EncodeTime(when));
+  ASSERT_THAT(beat, IsOk());
+  EXPECT_EQ(*beat, when);
+  EXPECT_THAT(DecodeTime(""), MatchesStatus(StatusCode::kDataLoss, "malformed"));
+  EXPECT_THAT(DecodeTime(EncodeTime(when) + "x"), MatchesStatus(StatusCode::kDataLoss, "malformed"));
+}
+
+TEST(AgentProtocolTest, TimesThatNoClockSaysAreRefused) {
+  const TimePoint latest = TimePoint() + std::chrono::microseconds(int64_t{1} << 52);
+  EXPECT_THAT(DecodeTime(EncodeTime(latest)), IsOk());
+  for (const TimePoint absurd : {TimePoint() - std::chrono::microseconds(1), latest + std::chrono::microseconds(1),
+                                 TimePoint::min(), TimePoint::max()}) {
+    EXPECT_THAT(DecodeTime(EncodeTime(absurd)), MatchesStatus(StatusCode::kDataLoss, "malformed"));
+    EXPECT_THAT(DecodeReady(EncodeReady({absurd, ""})), MatchesStatus(StatusCode::kDataLoss, "malformed"));
+    EXPECT_THAT(DecodeRankEnd(EncodeRankEnd({.when = absurd})), MatchesStatus(StatusCode::kDataLoss, "malformed"));
+  }
 }
 
 TEST(AgentProtocolTest, GarbageIsAStatus) {
@@ -118,7 +142,9 @@ TEST(AgentProtocolTest, GarbageIsAStatus) {
     (void)DecodeOutput(bytes);
     (void)DecodePair(bytes);
     (void)DecodeNumber(bytes);
-    const auto end = DecodeRankEnd(bytes, TimePoint());
+    (void)DecodeReady(bytes);
+    (void)DecodeTime(bytes);
+    const auto end = DecodeRankEnd(bytes);
     EXPECT_TRUE(!end.ok() || end->rank >= 0);
   }
 }

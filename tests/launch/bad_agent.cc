@@ -45,7 +45,7 @@ void AwaitStart() {
       if (!frame.ok()) _exit(1);
       if (!frame->has_value()) continue;
       const auto type = static_cast<AgentMessage>((*frame)->header.type);
-      if (type == AgentMessage::kJob) Send(AgentMessage::kReady, "127.0.0.1:1");
+      if (type == AgentMessage::kJob) Send(AgentMessage::kReady, EncodeReady({{}, "127.0.0.1:1"}));
       if (type == AgentMessage::kStart) return;
     }
   }
@@ -67,7 +67,7 @@ std::string VersionOf(const std::string& how) {
 void Misbehave(const std::string& how, unsigned seed) {
   std::mt19937 random(seed);
   Send(AgentMessage::kHello, EncodeHello({VersionOf(how), "bad"}));
-  if (how == "early") Send(AgentMessage::kRankEnded, EncodeRankEnd({}, {}));
+  if (how == "early") Send(AgentMessage::kRankEnded, EncodeRankEnd({}));
   if (how == "version" || how == "lines" || how == "silent" || how == "early") return;
   AwaitStart();
   if (how == "foreign") Send(AgentMessage::kOutput, EncodeOutput({99, 1, "not mine\n"}));

@@ -177,6 +177,35 @@ TEST_F(RemoteLossTest, ALauncherThatFreezes) {
   EXPECT_TRUE(gyrerun_->Alive().empty());
 }
 
+// --- What ended the job, where host b hears a second late that it is to start ---
+
+class LateStartTest : public RemoteTest {
+ protected:
+  // Rank 0 on a and rank 1 on b, each in the folder of the test.
+  Outcome Run(const std::string& on_a, const std::string& on_b) const {
+    const std::string late = "{ dd bs=64k count=1 2>/dev/null; sleep 1; exec cat; } | ";  // the job, then all else
+    const std::string shell = Script("rsh", "test $1 = b || { shift; exec sh -c \"exec $*\"; }; shift; " + late + "$*");
+    const std::string script = "cd $1; if [ $GYRE_RANK = 0 ]; then " + on_a + "; else " + on_b + "; fi";
+    return RunToEnd(Over("a,b", shell, {"--settle", "5"}, {"sh", "-c", script, "sh", folder_.path().string()}));
+  }
+
+  static constexpr char kAwaitB[] = "until [ -e begun ]; do sleep 0.02; done; ";
+  static constexpr char kAwaitA[] = ": > begun; until [ -e over ]; do sleep 0.02; done; ";
+};
+
+TEST_F(LateStartTest, TheFirstFailureByTime) {
+  const Outcome outcome = Run(std::string(kAwaitB) + ": > over; exit 7", std::string(kAwaitA) + "sleep 0.3; exit 1");
+  EXPECT_EQ(outcome.code, 7) << outcome.err;
+  EXPECT_TRUE(Has(outcome.err, "rank 0 on a (pid ")) << outcome.err;
+}
+
+TEST_F(LateStartTest, AHostThatIsLostBefore) {
+  const Outcome outcome =
+      Run(std::string(kAwaitB) + ": > over; kill -9 $PPID; sleep 100", std::string(kAwaitA) + "sleep 0.3; exit 1");
+  EXPECT_EQ(outcome.code, 137) << outcome.err;
+  EXPECT_TRUE(Has(outcome.err, "was lost with its host")) << outcome.err;
+}
+
 }  // namespace
 
 }  // namespace gyre::launch

@@ -42,9 +42,11 @@ TEST(RootCauseTest, ASignalWinsOverAnExitCodeJustBefore) {
 }
 
 TEST(RootCauseTest, SoDoesALoss) {
-  const RankEnd lost = {.rank = 2, .pid = 102, .when = At(60), .lost = true};
+  RankEnd lost = {.rank = 2, .pid = 102, .when = At(60), .lost = true};
   EXPECT_EQ(RootCauseRank({Exited(0, 143, 10), Exited(1, 1, 11), lost}), 2);
   EXPECT_EQ(RootCauseRank({Killed(0, SIGSEGV, 10), lost}), 0);
+  lost.when = At(111);  // its host lived when rank 0 had long failed
+  EXPECT_EQ(RootCauseRank({Exited(0, 1, 10), lost}), 0);
 }
 
 TEST(RootCauseTest, NotIfGyrerunSentIt) {
