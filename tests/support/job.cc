@@ -56,7 +56,8 @@ RuntimeOptions JobOptionsAt(const Rank& rank, std::string store) {
 
 std::string HostId(const Rank& rank, const HostSizes& hosts) {
   int host = 0;
-  for (int local = rank.rank; local >= hosts[static_cast<size_t>(host)]; ++host) local -= hosts[static_cast<size_t>(host)];
+  for (int local = rank.rank; local >= hosts[static_cast<size_t>(host)]; ++host)
+    local -= hosts[static_cast<size_t>(host)];
   return absl::StrCat(rank.name, "-host-", host);
 }
 
