@@ -67,7 +67,7 @@ absl::Status RuntimeState::Connect(const Environment& environment) {
   if (size > 1) {
     RETURN_IF_ERROR(ConnectPeers(environment, std::move(own), deadline));
   } else {
-    RETURN_IF_ERROR(StartNode(std::move(own), {}));
+    RETURN_IF_ERROR(StartNode(std::move(own), {}, {}));
   }
   const bool spin = config_.spin.value_or(!crowded_);
   progress_ = std::make_shared<Progress>(node_, spin ? shm::WaitPolicy::Spinning() : shm::WaitPolicy::Crowded());
@@ -95,15 +95,16 @@ absl::Status RuntimeState::ConnectPeers(const Environment& environment, shm::Own
   });
   crowded_ = IsCrowded(here);
   ASSIGN_OR_RETURN(auto links, mesh->Connect(PeerAddresses(places, hosts_, rank), own, deadline));
-  if (*std::ranges::max_element(hosts_) == 0) return StartNode(std::move(own), std::move(links));
+  if (*std::ranges::max_element(hosts_) == 0) return StartNode(std::move(own), std::move(links), {});
   ASSIGN_OR_RETURN(interconnect_, Interconnect::Listen(config_, *membership_, logger_, deadline));
-  RETURN_IF_ERROR(StartNode(std::move(own), std::move(links)));
+  RETURN_IF_ERROR(StartNode(std::move(own), std::move(links), NamesOf(places)));
   return ConnectHosts(places, deadline);
 }
 
-absl::Status RuntimeState::StartNode(shm::OwnMemory own, std::vector<shm::Link> links) {
+absl::Status RuntimeState::StartNode(shm::OwnMemory own, std::vector<shm::Link> links, std::vector<std::string> names) {
   shm::NodeOptions options{.rank = membership_->rank(),
                            .job_size = membership_->size(),
+                           .names = std::move(names),
                            .heartbeat_interval = config_.heartbeat_interval,
                            .heartbeat_timeout = config_.heartbeat_timeout};
   if (interconnect_ != nullptr) {

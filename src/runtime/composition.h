@@ -58,7 +58,7 @@ class RuntimeState {
   absl::Status Connect(const Environment& environment);
   absl::Status ConnectPeers(const Environment& environment, shm::OwnMemory own, TimePoint deadline);
   absl::Status ConnectHosts(const std::vector<RankPlace>& places, TimePoint deadline);
-  absl::Status StartNode(shm::OwnMemory own, std::vector<shm::Link> links);
+  absl::Status StartNode(shm::OwnMemory own, std::vector<shm::Link> links, std::vector<std::string> names);
   absl::Status MakeWorld();
 
   const Config config_;

@@ -59,12 +59,12 @@ absl::Status Interconnect::Connect(std::shared_ptr<shm::Node> node, const std::v
                                    const std::vector<std::string>& addresses, std::span<const int> counterparts,
                                    TimePoint deadline) {
   node_ = std::move(node);
+  const std::vector<std::string> names = NamesOf(places);
   std::map<int, tcp::PeerAddress> peers;
   for (size_t rank = 0; rank < places.size(); ++rank) {
     if (places[rank].host_id == places[static_cast<size_t>(node_->rank())].host_id) continue;
     ASSIGN_OR_RETURN(Endpoint endpoint, ParseEndpoint(addresses[rank]));
-    peers[static_cast<int>(rank)] = {std::move(endpoint),
-                                     absl::StrCat("rank ", rank, " on host ", places[rank].host_name)};
+    peers[static_cast<int>(rank)] = {std::move(endpoint), names[rank]};
   }
   RETURN_IF_ERROR(hub_->Start(peers));
   return hub_->Connect(counterparts, deadline);
@@ -141,7 +141,8 @@ void Interconnect::Ring() {
 }
 
 void Interconnect::Close() {
-  PassOnBreaks();  // before the goodbye, which would be taken for the cause
+  if (hub_ == nullptr) return;  // it could not listen
+  PassOnBreaks();               // before the goodbye, which would be taken for the cause
   hub_->Close();
 }
 

@@ -107,4 +107,12 @@ std::vector<int> HostsOf(const std::vector<RankPlace>& places) {
   return hosts;
 }
 
+std::vector<std::string> NamesOf(const std::vector<RankPlace>& places) {
+  std::vector<std::string> names;
+  for (const RankPlace& place : places) {
+    names.push_back(absl::StrCat("rank ", names.size(), " on host ", place.host_name));
+  }
+  return names;
+}
+
 }  // namespace gyre::internal

@@ -34,4 +34,7 @@ absl::Status CheckVersions(const std::vector<RankPlace>& places);
 // By rank: the number of its host, hosts being numbered in the order of their first ranks.
 std::vector<int> HostsOf(const std::vector<RankPlace>& places);
 
+// By rank: "rank 3 on host b".
+std::vector<std::string> NamesOf(const std::vector<RankPlace>& places);
+
 }  // namespace gyre::internal

@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_join.h"
+#include "base/pidfd.h"
 #include "conformance/failure_fixture.h"
 
 namespace gyre {
@@ -55,6 +57,61 @@ TEST(LostMember, IsNamedToWhomTheWorldDidNotConnectItWith) {
 // Ranks 1 and 2 are connected with nobody: rank 3 is alone on its host.
 TEST(LostMember, IsNamedToRanksWithoutConnections) {
   ExpectTheLoneWaiterToLearnOfTheLoss({3, 1}, 2, 3, {0, 1, 2, 3});
+}
+
+// Rank 1 is stopped until the others have given it up, and goes on. They have a communicator without it.
+class ResumedRank : public testing::TestWithParam<HostSizes> {
+ protected:
+  static constexpr int kVictim = 1;
+
+  static void Run(const Rank& rank) {
+    RuntimeOptions options = JobOptions(rank, GetParam());
+    options.heartbeat_timeout = seconds(1);
+    auto runtime = JoinJob(rank, options);
+    ASSERT_NE(runtime, nullptr);
+    std::vector<int> others(static_cast<size_t>(rank.size));
+    std::iota(others.begin(), others.end(), 0);
+    others.erase(others.begin() + kVictim);
+    auto without = runtime->world().Split(rank == kVictim ? std::vector<int>() : others);
+    ASSERT_THAT(without, IsOk());
+    std::vector<float> data(100);
+    ASSERT_THAT(runtime->world().Barrier(), IsOk());
+    if (rank == kVictim) {
+      raise(SIGSTOP);
+      // The first may end well: the others had done their part.
+      absl::Status status;
+      for (int i = 0; i < 3 && status.ok(); ++i) status = runtime->world().AllReduce(data, {.timeout = kFar});
+      EXPECT_THAT(status, MatchesStatus(StatusCode::kAborted, "rank 1 "));
+      std::this_thread::sleep_for(seconds(1));
+      return;
+    }
+    EXPECT_THAT(runtime->world().AllReduce(data, {.timeout = kFar}), MatchesStatus(StatusCode::kAborted, "rank 1 "));
+    for (int i = 0; i < 150; ++i) {
+      ASSERT_THAT((*without)->AllReduce(data, {.timeout = kFar}), IsOk()) << i;
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+  }
+};
+
+TEST_P(ResumedRank, HarmsNoCommunicatorThatItIsNoMemberOf) {
+  support::ProcessGroup group(std::accumulate(GetParam().begin(), GetParam().end(), 0), Run);
+  const UniqueFd victim = OpenPidfd(group[kVictim].pid());
+  while (IsStopped(victim.get()) == false) std::this_thread::sleep_for(milliseconds(1));
+  std::this_thread::sleep_for(milliseconds(1700));  // given up by all
+  EXPECT_TRUE(SignalPidfd(victim.get(), SIGCONT));
+  for (int r = 0; r < group.size(); ++r) group.ExpectSuccess(r);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ResumedRank, testing::Values(HostSizes{3}, HostSizes{2, 2}, HostSizes{1, 1, 1}),
+                         [](const auto& info) { return absl::StrCat("Hosts_", absl::StrJoin(info.param, "_")); });
+
+TEST_P(OverHosts, AnInterfaceThatIsNotThereIsRefused) {
+  auto join = [](const Rank& rank) {
+    RuntimeOptions options = JobOptions(rank, {1, 1});
+    options.interface = "nosuch";
+    EXPECT_THAT(Runtime::Create(options), MatchesStatus(StatusCode::kInvalidArgument, "\"nosuch\" is no interface"));
+  };
+  support::RunRanks(GetParam(), 2, join);
 }
 
 TEST_P(OverHosts, AWaiterLearnsOfABreakByAMessageWithinAHost) {

@@ -143,7 +143,7 @@ TEST_P(OverHosts, ShutdownEndsPendingCallsEverywhere) {
       runtime.Shutdown();
       EXPECT_THAT(runtime.world().Barrier(), MatchesStatus(StatusCode::kFailedPrecondition, "shut down"));
     } else {
-      EXPECT_THAT(runtime.world().AllReduce(data), MatchesStatus(StatusCode::kAborted, "rank 0 left"));
+      EXPECT_THAT(runtime.world().AllReduce(data), MatchesStatus(StatusCode::kAborted, "aborted: rank 0 on host"));
     }
   });
 }

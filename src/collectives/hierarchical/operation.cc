@@ -154,6 +154,7 @@ bool HierarchicalOperation::FindBroken() {
 bool HierarchicalOperation::FindLost() {
   shm::Node& node = team_->local().node();
   if (node.losses() == 0) return false;
+  if (const auto given_up = node.LossOf(node.rank())) return FailFor(*given_up);
   for (int rank = 0; rank < team_->size(); ++rank) {
     if (call_.kind == CallKind::kMessage && rank != call_.peer) continue;
     const auto loss = node.LossOf(team_->place(rank).rank);

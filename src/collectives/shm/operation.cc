@@ -119,13 +119,16 @@ bool Operation::FindGivenUp() {
   return Fail(absl::Status(words->code, absl::StrCat(Context(), " was aborted: ", words->text)), *words);
 }
 
-// Whether a member that this round waits for is gone, or any in the midst of one: it cannot have come to the next.
+// Whether a member that this round waits for is gone, or any in the midst of one: it cannot have come to the next. Or
+// this rank itself was given up.
 bool Operation::FindLost() {
-  if (group_.node().losses() == 0) return false;
+  shm::Node& node = group_.node();
+  if (node.losses() == 0) return false;
+  if (const auto given_up = node.LossOf(node.rank())) return FailFor(*given_up);
   const auto awaited = [this](int m) { return m != rank() && (amid_round_ || !meeting().HasPosted(m)); };
   for (int m = 0; m < size(); ++m) {
     if (!awaited(m)) continue;
-    const auto loss = group_.node().LossOf(group_.ranks()[static_cast<size_t>(Member(m))]);
+    const auto loss = node.LossOf(group_.ranks()[static_cast<size_t>(Member(m))]);
     if (loss && awaited(m)) return FailFor(*loss);  // it did not post before it went
   }
   return false;

@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -50,6 +51,11 @@ absl::StatusOr<int64_t> Node::ReserveRegion(int64_t bytes) {
   return std::exchange(next_region_, next_region_ + bytes);
 }
 
+std::string Node::NameOf(int rank) const {
+  const auto number = static_cast<size_t>(rank);  // garbage is no rank
+  return number < options_.names.size() ? options_.names[number] : absl::StrCat("rank ", rank);
+}
+
 std::optional<Node::Loss> Node::LossOf(int rank) const {
   std::lock_guard lock(mutex_);
   for (const Loss& loss : lost_) {
@@ -74,11 +80,11 @@ void Node::OnGone(int link, PeerFate fate) {
   std::string text;
   switch (fate) {
     case PeerFate::kLeft: text = DepartureOf(rank).text; break;
-    case PeerFate::kDied: text = absl::StrCat("rank ", rank, " was lost: its process ended"); break;
+    case PeerFate::kDied: text = absl::StrCat(NameOf(rank), " was lost: its process ended"); break;
     case PeerFate::kStopped:
-      text = absl::StrFormat("rank %d was lost: no heartbeat for %.1f s, its process is stopped", rank, timeout);
+      text = absl::StrFormat("%s was lost: no heartbeat for %.1f s, its process is stopped", NameOf(rank), timeout);
       break;
-    case PeerFate::kSilent: text = absl::StrFormat("rank %d was lost: no heartbeat for over %.1f s", rank, timeout);
+    case PeerFate::kSilent: text = absl::StrFormat("%s was lost: no heartbeat for over %.1f s", NameOf(rank), timeout);
   }
   Record({rank, fate == PeerFate::kLeft, std::move(text)});
   block(options_.rank).doorbell.Ring();
@@ -93,60 +99,64 @@ void Node::OnBeat() {
 
 Node::Loss Node::DepartureOf(int rank) {
   AdoptLosses(rank);
-  return {rank, true, absl::StrCat("rank ", rank, " left the job (its runtime was shut down)")};
+  return {rank, true, absl::StrCat(NameOf(rank), " left the job (its runtime was shut down)")};
 }
 
-// Takes over what a neighbour has learned since the last time.
+// Takes over what a neighbour has learned since the last time. Two threads may do it at once: the later to come finds
+// all of it recorded, at the price of doing it twice.
 void Node::AdoptLosses(int rank) {
+  // A rank that was given up and goes on knows nothing any more: to it, it is the others who are gone.
+  if (const auto loss = LossOf(rank); loss && !loss->in_order) return;
   const ControlBlock& neighbour = block(rank);
   const int known = neighbour.losses.size();
   int next = 0;
   {
     std::lock_guard lock(mutex_);
-    next = std::exchange(adopted_[rank], known);
+    next = adopted_[rank];
   }
   for (; next < known; ++next) {
     const int lost = neighbour.losses.rank(next);
     const auto verdict = next == 0 ? neighbour.verdict.Read() : std::nullopt;
     const std::string text =
-        verdict ? verdict->text : absl::StrCat("rank ", lost, " was lost, as rank ", rank, " found");
-    if (lost == options_.rank) {
-      Record({rank, false, absl::StrCat("rank ", rank, " has given rank ", lost, " up: ", text)});
-    } else {
-      LearnLoss(lost, text);
-    }
+        verdict ? verdict->text : absl::StrCat(NameOf(lost), " was lost, as rank ", rank, " found");
+    LearnLoss(lost, lost == options_.rank ? absl::StrCat(NameOf(rank), " has given this rank up: ", text) : text);
   }
+  std::lock_guard lock(mutex_);
+  adopted_[rank] = std::max(adopted_[rank], known);
 }
 
 void Node::LearnLoss(int rank, const std::string& text) {
   // It may come from another process's memory: garbage is no rank.
-  if (rank != options_.rank && rank >= 0 && rank < options_.job_size) Record({rank, false, text});
+  if (rank >= 0 && rank < options_.job_size) Record({rank, false, text});
 }
 
 void Node::LearnDeparture(int rank) {
-  Record({rank, true, absl::StrCat("rank ", rank, " left the job (its runtime was shut down)")});
+  Record({rank, true, absl::StrCat(NameOf(rank), " left the job (its runtime was shut down)")});
 }
 
 void Node::Record(const Loss& loss) {
-  if (!Remember(loss) || loss.in_order) return;
+  const auto [first, tell] = Remember(loss);
+  if (!first || loss.in_order) return;
   logger_->info("{}", loss.text);
-  if (options_.on_loss) options_.on_loss(loss.rank, loss.text);
+  if (tell && options_.on_loss) options_.on_loss(loss.rank, loss.text);
 }
 
-// False: its end was known before.
-bool Node::Remember(const Loss& loss) {
+// Whether its end is news, and whether others are to be told: a rank that was given up tells that and nothing else.
+Node::News Node::Remember(const Loss& loss) {
   std::lock_guard lock(mutex_);
+  bool tell = !loss.in_order;
   for (const Loss& known : lost_) {
-    if (known.rank == loss.rank) return false;
+    if (known.rank == loss.rank) return {};
+    if (known.rank == options_.rank) tell = false;
   }
-  if (!loss.in_order) {
+  if (tell) {
     ControlBlock& own = block(options_.rank);
     own.verdict.Write({loss.rank, loss.text});
     own.losses.Append(loss.rank);
   }
   lost_.push_back(loss);
   loss_count_.store(static_cast<int>(lost_.size()), std::memory_order_seq_cst);
-  return true;
+  return {.first = true, .tell = tell};
 }
 
 void Node::Close() {

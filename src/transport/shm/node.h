@@ -24,6 +24,7 @@ namespace gyre::shm {
 struct NodeOptions {
   int rank = 0;  // of this process in the job
   int job_size = 1;
+  std::vector<std::string> names = {};  // what messages call the job's ranks: "rank 3 on host b"; empty: "rank 3"
   Duration heartbeat_interval = std::chrono::milliseconds(100);
   Duration heartbeat_timeout = std::chrono::milliseconds(1000);  // 0: never
 
@@ -68,7 +69,7 @@ class Node {
   // How many ranks are gone: a cheap look for waiting loops.
   int losses() const { return loss_count_.load(std::memory_order_acquire); }
 
-  // What became of a rank; empty while it lives.
+  // What became of a rank, this one included; empty while it lives.
   std::optional<Loss> LossOf(int rank) const;
 
   // The first rank known to be lost other than in order: the root cause of what follows it.
@@ -79,7 +80,8 @@ class Node {
   Loss DepartureOf(int rank);
 
   // Somebody else tells of a rank of the job, on this host or another, that this rank has not noticed yet: it is lost,
-  // or has left in order.
+  // or has left in order. It may be this rank, which was frozen for too long, say: it is lost to its own operations
+  // too, and what it finds out about others from then on is no news to anybody.
   void LearnLoss(int rank, const std::string& text);
   void LearnDeparture(int rank);
 
@@ -94,13 +96,19 @@ class Node {
     int64_t arena_bytes;
   };
 
+  struct News {
+    bool first = false;
+    bool tell = false;
+  };
+
   Node(const NodeOptions& options, OwnMemory own, std::vector<Link> links, Logger logger);
+  std::string NameOf(int rank) const;
   const Member& at(int rank) const { return members_.find(rank)->second; }
   void OnGone(int link, PeerFate fate);
   void OnBeat();
   void AdoptLosses(int rank);
   void Record(const Loss& loss);
-  bool Remember(const Loss& loss);
+  News Remember(const Loss& loss);
 
   const NodeOptions options_;
   const OwnMemory own_;

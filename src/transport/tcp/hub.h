@@ -43,9 +43,9 @@ struct HubOptions {
 
 // Called on the hub's thread, which they hold up; they must not call Close or destroy the hub. Any may be empty.
 struct HubEvents {
-  std::function<void(int rank, const std::string& text)>
-      on_lost;                            // at most once a peer; the text names it and says why
-  std::function<void(int rank)> on_left;  // likewise; never both
+  std::function<void(int rank, const std::string& text)> on_lost;  // at most once a peer; the text names it and says
+                                                                   // why. Also of this rank, if a peer has given it up
+  std::function<void(int rank)> on_left;                           // likewise; never both
   std::function<void(int from, const Announcement&)> on_announcement;
   std::function<void()> on_change;  // a connection came to be or a peer ended: who waits for Streams looks again
 };

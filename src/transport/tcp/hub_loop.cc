@@ -182,7 +182,9 @@ void HubLoop::Attach(int rank, UniqueFd fd, bool connector) {
 }
 
 void HubLoop::TellWhatWas(ControlLink& link) const {
-  for (const auto& [lost, text] : board_.Lost()) link.Send(FrameType::kLoss, Encode(Loss{lost, self_.rank, text}));
+  if (!given_up()) {
+    for (const auto& [lost, text] : board_.Lost()) link.Send(FrameType::kLoss, Encode(Loss{lost, self_.rank, text}));
+  }
   for (const auto& [lost, text] : lost_neighbours_) {
     link.Send(FrameType::kLoss, Encode(Loss{lost, self_.rank, text}));
   }
@@ -221,9 +223,19 @@ absl::Status HubLoop::Interpret(int rank, const Frame& frame) {
 }
 
 void HubLoop::Heard(int teller, const Loss& loss) {
-  if (loss.rank == self_.rank) return Lose(teller, absl::StrCat("it has given this rank up: ", loss.text));
+  if (loss.rank == self_.rank) return GivenUp(teller, loss.text);
   // A rank of this host is its own neighbours' to judge.
   if (peers_.contains(loss.rank)) EndLost(loss.rank, loss.reporter, loss.text);
+}
+
+// This rank was frozen for too long, say. It is for the others to judge now, and they hear of its end from itself too.
+void HubLoop::GivenUp(int teller, const std::string& why) {
+  if (!given_up()) {
+    const std::string text = absl::StrCat(peers_.at(teller).address.name, " has given this rank up: ", why);
+    ReportLoss(self_.rank, text);
+    if (events_.on_lost != nullptr) events_.on_lost(self_.rank, text);
+  }
+  Lose(teller, absl::StrCat("it has given this rank up: ", why));
 }
 
 void HubLoop::LinkEnded(int rank, const absl::Status& why) {
@@ -281,7 +293,7 @@ void HubLoop::EndLost(int rank, int reporter, const std::string& text) {
   if (closing_ || !board_.End(rank, Fate::kLost, text)) return;
   logger_->info("{}", text);
   // Also the lost one: should it still be there, it learns why nobody talks to it.
-  ToAll(FrameType::kLoss, Encode(Loss{rank, reporter, text}));
+  if (!given_up()) ToAll(FrameType::kLoss, Encode(Loss{rank, reporter, text}));
   DropConnections(peers_.at(rank));
   if (events_.on_lost != nullptr) events_.on_lost(rank, text);
   Changed();
