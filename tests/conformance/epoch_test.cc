@@ -12,6 +12,7 @@
 #include <string>
 #include <thread>
 
+#include "absl/strings/str_join.h"
 #include "conformance/failure_fixture.h"
 
 namespace gyre {
@@ -59,8 +60,7 @@ std::string SharedMemory() {
     fields >> range >> mode >> offset >> device >> inode;
     inodes.insert(device + " " + inode);
   }
-  return std::accumulate(inodes.begin(), inodes.end(), std::string(),
-                         [](const std::string& all, const std::string& one) { return all + one + "\n"; });
+  return absl::StrJoin(inodes, "\n");
 }
 
 std::set<std::string> Lines(const std::string& text) {
@@ -190,7 +190,8 @@ class LeftOver : public testing::TestWithParam<Restart> {
       std::ranges::fill(data, static_cast<float>(1000 * (round % 100) + rank));
       data[0] = through ? 1.0f : 0.0f;
       ASSERT_THAT(world.AllReduce(data), IsOk()) << "round " << round;
-      const auto sum = static_cast<float>(1000 * (round % 100) * rank.size + rank.size * (rank.size - 1) / 2);
+      const int ranks = rank.size * (rank.size - 1) / 2;
+      const auto sum = static_cast<float>(1000 * (round % 100) * rank.size + ranks);
       ASSERT_EQ(std::ranges::count(data.subspan(1), sum), kElements - 1) << "round " << round;
       if (data[0] == 1.0f) last = round + kRounds;
     }

@@ -27,8 +27,9 @@ int main(int argc, char** argv) {
       std::printf("%s\n", problem.c_str());
       ++wrong;
     }
-    if ((round + 1) % 1000 != 0) continue;
-    std::printf("%lld of %lld rounds, %lld wrong\n", static_cast<long long>(round + 1),
+    const int64_t done = round + 1;
+    if (done % 1000 != 0) continue;
+    std::printf("%lld of %lld rounds, %lld wrong\n", static_cast<long long>(done),
                 static_cast<long long>(options.rounds), static_cast<long long>(wrong));
   }
   std::printf("sim_campaign: seed %llu: %lld rounds, %lld wrong\n", static_cast<unsigned long long>(options.seed),
