@@ -6,8 +6,8 @@ option(GYRE_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 option(GYRE_BUILD_BENCH "Build gyre-bench" ${PROJECT_IS_TOP_LEVEL})
 option(GYRE_WERROR "Warnings are errors: for work on Gyre, as each compiler has warnings of its own" OFF)
 option(GYRE_TIDY "Run clang-tidy on every source as it is compiled" OFF)
-set(GYRE_SANITIZER "" CACHE STRING "address, thread, undefined, or empty for none")
-set_property(CACHE GYRE_SANITIZER PROPERTY STRINGS "" address thread undefined)
+set(GYRE_SANITIZER "" CACHE STRING "what -fsanitize= takes (address,undefined or thread), or empty for none")
+string(COMPARE NOTEQUAL "${GYRE_SANITIZER}" "" GYRE_SANITIZED)  # 0 or 1, for generator expressions
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)

@@ -10,11 +10,10 @@ if(GYRE_WERROR)
   target_compile_options(gyre_warnings INTERFACE -Werror)
 endif()
 if(GYRE_SANITIZER)
-  target_compile_options(gyre_warnings INTERFACE -fsanitize=${GYRE_SANITIZER} -fno-omit-frame-pointer)
+  # UndefinedBehaviorSanitizer only prints what it finds, and goes on, unless recovery is off.
+  target_compile_options(gyre_warnings INTERFACE
+    -fsanitize=${GYRE_SANITIZER} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(gyre_warnings INTERFACE -fsanitize=${GYRE_SANITIZER})
   # GCC's instrumentation hides initialisations from this warning (in <regex>, for one); the plain builds keep it.
   target_compile_options(gyre_warnings INTERFACE -Wno-maybe-uninitialized)
-  if(GYRE_SANITIZER STREQUAL "undefined")
-    target_compile_options(gyre_warnings INTERFACE -fno-sanitize-recover=all)
-  endif()
 endif()

@@ -20,8 +20,9 @@
 //   kFailedPrecondition  the communicator is unusable after one of the two above, or the runtime was shut down
 //
 // Over several hosts a wrong call, or calls that differ, break the communicator too: it is unusable from then on, and
-// in-place buffers may have changed. Half types are rounded once on each host and once for each step between hosts;
-// kF16 takes a scale below 1, such as an average's, on each host, so that only the result has to fit.
+// in-place buffers may have changed. Half types are rounded once on each host, once for each step between hosts,
+// and once where a scale is left to apply after that. Of a scale below 1, such as an average's, sums of kF16 take the
+// power of two on each host, before they cross hosts, and the rest after: so an average does not overflow midway.
 //
 // Threads: any thread may call any method. Blocking calls run on the calling thread. Operations on one communicator
 // that are issued from several threads at once are ordered as they arrive, which the ranks must agree on themselves.

@@ -27,7 +27,8 @@ class GYRE_EXPORT Runtime {
   //   kFailedPrecondition  the environment contradicts itself, or no secret is to be had; says what to do
   //   kUnauthenticated     the store or a rank holds another secret
   //   kAborted             the job was restarted and this process is left over from an older epoch (GYRE_EPOCH)
-  //   kUnimplemented       ranks on several hosts
+  //   kUnimplemented       the launcher started ranks on several hosts, and they have no store to meet in: give them
+  //                        GYRE_STORE and GYRE_SECRET_FILE
   static absl::StatusOr<std::unique_ptr<Runtime>> Create(const RuntimeOptions& options = {});
 
   // Shuts down.

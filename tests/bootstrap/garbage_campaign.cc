@@ -10,11 +10,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <atomic>
 #include <cstdio>
 #include <deque>
-#include <fstream>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -29,6 +27,8 @@
 #include "garbage.h"
 #include "net/acceptor.h"
 #include "net/socket.h"
+#include "support/campaign.h"
+#include "support/usage.h"
 
 namespace gyre {
 namespace {
@@ -43,13 +43,6 @@ TimePoint In(int seconds) {
   return std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
 }
 
-int64_t ResidentBytes() {
-  std::ifstream statm("/proc/self/statm");
-  int64_t total = 0, resident = 0;
-  statm >> total >> resident;
-  return resident * sysconf(_SC_PAGESIZE);
-}
-
 class Campaign {
  public:
   Campaign(uint64_t seed, int64_t rounds) : seed_(seed), rounds_(rounds) {}
@@ -60,7 +53,7 @@ class Campaign {
                      StoreServer::Start({"127.0.0.1", 0}, {secret_, "campaign", kEpoch, kRanks}, TimePoint::max()));
     ASSIGN_OR_RETURN(UniqueFd listener, ListenUnix(unix_name_, 64));
     ASSIGN_OR_RETURN(acceptor_, Acceptor::Create(std::move(listener), Rank(0), secret_));
-    memory_before_ = ResidentBytes();
+    memory_before_ = support::ResidentBytes();
     std::vector<std::thread> attackers, honest;
     for (int i = 0; i < kAttackers; ++i)
       attackers.emplace_back([this, i] { Attack(seed_ * kAttackers + static_cast<uint64_t>(i)); });
@@ -248,7 +241,7 @@ class Campaign {
     int64_t next = rounds_ / 10;
     while (sent_ < rounds_ && !failed_) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      memory_growth_ = std::max(memory_growth_, ResidentBytes() - memory_before_);
+      memory_growth_ = std::max(memory_growth_, support::ResidentBytes() - memory_before_);
       if (sent_ < next) continue;
       std::printf("%lld of %lld messages, %lld honest gathers, memory %+lld MiB\n", Number(sent_),
                   static_cast<long long>(rounds_), Number(gathers_), static_cast<long long>(memory_growth_ >> 20));
@@ -285,12 +278,9 @@ class Campaign {
 
 int main(int argc, char** argv) {
   CLI::App app("Random and mutated messages at every listening socket of a working job");
-  uint64_t seed = 1;
-  int64_t rounds = 10'000;
-  app.add_option("--seed", seed, "the same seed sends the same garbage");
-  app.add_option("--rounds", rounds, "how many messages of garbage")->check(CLI::PositiveNumber);
+  const gyre::support::CampaignOptions options(app, 10'000, "how many messages of garbage");
   CLI11_PARSE(app, argc, argv);
-  gyre::Campaign campaign(seed, rounds);
+  gyre::Campaign campaign(options.seed, options.rounds);
   const absl::Status verdict = campaign.Run();
   campaign.PrintSummary(verdict);
   return verdict.ok() ? 0 : 1;

@@ -4,7 +4,6 @@
 //   decoder_campaign --seed S --rounds N [--only NAME]      N: how many inputs
 //
 // Exit code 1 if one did. Each failure is printed with what reproduces it.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -12,6 +11,7 @@
 #include <string>
 
 #include "fuzzers.h"
+#include "support/campaign.h"
 
 namespace gyre::fuzz {
 namespace {
@@ -56,21 +56,18 @@ int64_t Run(const Fuzzer& fuzzer, uint64_t seed, int64_t rounds) {
 
 int main(int argc, char** argv) {
   CLI::App app("Valid and mutated inputs for every decoder of what comes from a network");
-  uint64_t seed = 1;
-  int64_t rounds = 100'000;
+  const gyre::support::CampaignOptions options(app, 100'000, "how many inputs, all decoders together");
   std::string only;
-  app.add_option("--seed", seed, "the first round's; each round has its own");
-  app.add_option("--rounds", rounds, "how many inputs, all decoders together")->check(CLI::PositiveNumber);
   app.add_option("--only", only, "one decoder alone");
   CLI11_PARSE(app, argc, argv);
   int64_t wrong = 0, done = 0;
   for (const gyre::fuzz::Fuzzer& fuzzer : gyre::fuzz::kFuzzers) {
     if (!only.empty() && only != fuzzer.name) continue;
-    const int64_t share = only.empty() ? std::max<int64_t>(rounds * fuzzer.share / 1000, 1) : rounds;
-    wrong += gyre::fuzz::Run(fuzzer, seed, share);
+    const int64_t share = only.empty() ? std::max<int64_t>(options.rounds * fuzzer.share / 1000, 1) : options.rounds;
+    wrong += gyre::fuzz::Run(fuzzer, options.seed, share);
     done += share;
   }
-  std::printf("decoder_campaign: seed %llu: %lld inputs, %lld wrong\n", static_cast<unsigned long long>(seed),
+  std::printf("decoder_campaign: seed %llu: %lld inputs, %lld wrong\n", static_cast<unsigned long long>(options.seed),
               static_cast<long long>(done), static_cast<long long>(wrong));
   return wrong == 0 && done > 0 ? 0 : 1;
 }

@@ -108,11 +108,13 @@ TEST_F(RemoteTest, ManyUnknownHosts) {
 
 // What failed first comes first, and decides on the exit code.
 TEST_F(RemoteTest, HostsInDifferentTroubles) {
-  const std::string said = folder_.path() / "said";
-  const std::string shell = Script(
-      "rsh", "case $1 in b) shift; sh -c \"$*\" | tee " + said + "; exit ;; a) until grep -q 'not exist' " + said +
-                 "; do sleep 0.02; done 2>&-; sleep 0.1; echo Permission denied >&2; exit 255 ;; esac; "
-                 "echo Connection refused >&2; exit 255");
+  // Host b's shell ends when gyrerun, having heard of b's trouble, kills it; host a waits for that.
+  const std::string shell_of_b = folder_.path() / "shell-of-b";
+  const std::string shell =
+      Script("rsh", "case $1 in b) echo $$ > " + shell_of_b +
+                        "; shift; sh -c \"$*\"; exec sleep 100 ;; a) until pid=$(cat " + shell_of_b +
+                        ") && test \"$pid\" && ! kill -0 $pid; do sleep 0.02; done 2>&-; "
+                        "echo Permission denied >&2; exit 255 ;; esac; echo Connection refused >&2; exit 255");
   const std::string gone = "/no/such/program";
   ExpectLine(
       WithoutAttempts(RunToEnd(Over("a,b,c", shell, {}, {gone}))), 127,

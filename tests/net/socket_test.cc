@@ -9,13 +9,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <string>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "support/status_matchers.h"
 #include "support/temporary.h"
+#include "support/usage.h"
 
 namespace gyre {
 namespace {
@@ -23,6 +23,7 @@ namespace {
 using std::chrono::milliseconds;
 using support::IsOk;
 using support::MatchesStatus;
+using support::OpenDescriptors;
 
 TimePoint In(int ms) {
   return std::chrono::steady_clock::now() + milliseconds(ms);
@@ -36,12 +37,6 @@ Pair StreamPair() {
   int fds[2];
   EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
   return {UniqueFd(fds[0]), UniqueFd(fds[1])};
-}
-
-int OpenFds() {
-  int count = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
-  return count;
 }
 
 TEST(Socket, TcpConnectsAndCarriesBytes) {
@@ -194,12 +189,12 @@ TEST(SocketFds, LargeMessagesCarryThemToo) {
 TEST(SocketFds, TooManyAreRefusedAndClosed) {
   const Pair pair = StreamPair();
   const std::vector<int> fds(10, pair.a.get());
-  const int before = OpenFds();
+  const int64_t before = OpenDescriptors();
   ASSERT_THAT(SendWithFds(pair.a.get(), AsBytes("x"), fds, In(1000)), IsOk());
   std::string bytes(1, '\0');
   EXPECT_THAT(ReceiveWithFds(pair.b.get(), AsMutableBytes(bytes), 9, In(1000)),
               MatchesStatus(absl::StatusCode::kInvalidArgument, "10 descriptors"));
-  EXPECT_EQ(OpenFds(), before);
+  EXPECT_EQ(OpenDescriptors(), before);
   EXPECT_THAT(SendWithFds(pair.a.get(), AsBytes("x"), std::vector<int>(65, 0), In(1000)),
               MatchesStatus(absl::StatusCode::kInvalidArgument, "65"));
 }
@@ -208,10 +203,10 @@ TEST(SocketFds, WhatTheKernelCutsIsAnErrorAndLeaksNothing) {
   const Pair pair = StreamPair();
   const std::vector<int> fds(8, pair.a.get());
   ASSERT_THAT(SendWithFds(pair.a.get(), AsBytes("x"), fds, In(1000)), IsOk());
-  const int before = OpenFds();
+  const int64_t before = OpenDescriptors();
   rlimit saved{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &saved), 0);
-  // Room for some of them only. OpenFds counts the descriptor of its own search too.
+  // Room for some of them only. OpenDescriptors counts the descriptor of its own search too.
   rlimit tight = saved;
   tight.rlim_cur = static_cast<rlim_t>(before + 2);
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &tight), 0);
@@ -219,7 +214,7 @@ TEST(SocketFds, WhatTheKernelCutsIsAnErrorAndLeaksNothing) {
   const auto received = ReceiveWithFds(pair.b.get(), AsMutableBytes(bytes), 8, In(1000));
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &saved), 0);
   EXPECT_THAT(received, MatchesStatus(absl::StatusCode::kInvalidArgument, "cut"));
-  EXPECT_EQ(OpenFds(), before);
+  EXPECT_EQ(OpenDescriptors(), before);
 }
 
 }  // namespace

@@ -4,20 +4,17 @@
 #include <cstdio>
 #include <string>
 
-#include "CLI/CLI.hpp"
 #include "collectives/hierarchical/sim_world.h"
+#include "support/campaign.h"
 
 int main(int argc, char** argv) {
   CLI::App app("Random calls over simulated networks with faults");
-  uint64_t seed = 1;
-  int rounds = 10000;
-  app.add_option("--seed", seed, "The first round's seed; each round has its own");
-  app.add_option("--rounds", rounds, "How many");
+  const gyre::support::CampaignOptions options(app, 10'000, "how many calls");
   CLI11_PARSE(app, argc, argv);
 
-  int wrong = 0;
-  for (int round = 0; round < rounds; ++round) {
-    const uint64_t own = seed * 1'000'000 + static_cast<uint64_t>(round);
+  int64_t wrong = 0;
+  for (int64_t round = 0; round < options.rounds; ++round) {
+    const uint64_t own = options.seed * 1'000'000 + static_cast<uint64_t>(round);
     // Every tenth world is large, every fourth has no faults, every twentieth is run twice.
     const int max_ranks = round % 10 == 0 ? 64 : 12;
     uint64_t first = 0, second = 0;
@@ -30,8 +27,12 @@ int main(int argc, char** argv) {
       std::printf("%s\n", problem.c_str());
       ++wrong;
     }
-    if ((round + 1) % 1000 == 0) std::printf("%d of %d rounds, %d wrong\n", round + 1, rounds, wrong);
+    const int64_t done = round + 1;
+    if (done % 1000 != 0) continue;
+    std::printf("%lld of %lld rounds, %lld wrong\n", static_cast<long long>(done),
+                static_cast<long long>(options.rounds), static_cast<long long>(wrong));
   }
-  std::printf("sim_campaign: seed %llu: %d rounds, %d wrong\n", static_cast<unsigned long long>(seed), rounds, wrong);
+  std::printf("sim_campaign: seed %llu: %lld rounds, %lld wrong\n", static_cast<unsigned long long>(options.seed),
+              static_cast<long long>(options.rounds), static_cast<long long>(wrong));
   return wrong == 0 ? 0 : 1;
 }

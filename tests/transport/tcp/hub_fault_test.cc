@@ -5,22 +5,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "support/fault_proxy.h"
-#include "support/status_matchers.h"
 #include "transport/tcp/hub.h"
 #include "transport/tcp/hub_fixture.h"
 
 namespace gyre::tcp {
 namespace {
 
-using absl::StatusCode;
 using support::Direction;
 using support::Fault;
 using support::FaultProxy;
-using support::IsOk;
-using support::MatchesStatus;
 using testing::AnyOf;
-using testing::HasSubstr;
-using testing::Optional;
 
 constexpr int kControl = 0;  // the proxy's connections, in the order in which they are made
 constexpr int kData = 1;

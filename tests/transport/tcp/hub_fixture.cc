@@ -9,11 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "support/status_matchers.h"
 
 namespace gyre::tcp {
-
-using support::IsOk;
 
 HubOptions PatientOptions() {
   return {.heartbeat_interval = std::chrono::milliseconds(50), .heartbeat_timeout = std::chrono::seconds(20)};

@@ -9,9 +9,16 @@
 #include <string>
 #include <vector>
 
+#include "support/status_matchers.h"
 #include "transport/tcp/hub.h"
 
 namespace gyre::tcp {
+
+using absl::StatusCode;
+using support::IsOk;
+using support::MatchesStatus;
+using testing::HasSubstr;
+using testing::Optional;
 
 inline const std::string kTestSecret(32, 's');
 

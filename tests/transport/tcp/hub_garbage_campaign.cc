@@ -11,15 +11,11 @@
 // Exit code 1 if a transfer of the job failed or brought other bytes, an honest rank was taken for lost, somebody was
 // let in, memory grew beyond the bound, or descriptors were left over.
 #include <sys/resource.h>
-#include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -30,12 +26,17 @@
 #include "base/status.h"
 #include "bootstrap/secret.h"
 #include "net/socket.h"
+#include "support/campaign.h"
+#include "support/usage.h"
 #include "transport/tcp/campaign_job.h"
 #include "transport/tcp/hub_attackers.h"
 #include "transport/tcp/hub_fixture.h"
 
 namespace gyre::tcp {
 namespace {
+
+using support::OpenDescriptors;
+using support::ResidentBytes;
 
 constexpr int kAttackers = 2;
 constexpr uint64_t kEpoch = 5;
@@ -45,18 +46,6 @@ constexpr int64_t kMemoryBound = int64_t{HUB_MEMORY_BOUND_MIB} << 20;
 
 long long Number(int64_t number) {
   return number;
-}
-
-int64_t ResidentBytes() {
-  std::ifstream statm("/proc/self/statm");
-  int64_t total = 0, resident = 0;
-  statm >> total >> resident;
-  return resident * sysconf(_SC_PAGESIZE);
-}
-
-int64_t OpenDescriptors() {
-  const std::filesystem::directory_iterator entries("/proc/self/fd");
-  return std::distance(begin(entries), end(entries));
 }
 
 // The floods and what they flood are in one process here.
@@ -302,16 +291,13 @@ class Campaign {
 
 int main(int argc, char** argv) {
   CLI::App app("Strangers, impostors and liars at the hubs of a working job");
-  uint64_t seed = 1;
-  int64_t rounds = 10'000;
+  const gyre::support::CampaignOptions options(app, 10'000, "how many messages");
   std::string part;
-  app.add_option("--seed", seed, "the same seed draws the same attacks");
-  app.add_option("--rounds", rounds, "how many messages")->check(CLI::PositiveNumber);
   app.add_option("--part", part, "one alone")->check(CLI::IsMember({"strangers", "impostors", "liars"}));
   CLI11_PARSE(app, argc, argv);
-  gyre::tcp::Campaign campaign(seed, rounds);
+  gyre::tcp::Campaign campaign(options.seed, options.rounds);
   const absl::Status verdict = campaign.Run(part);
-  std::printf("hub_garbage_campaign: seed %llu, %lld rounds: %s\n", static_cast<unsigned long long>(seed),
-              static_cast<long long>(rounds), verdict.ok() ? "OK" : verdict.ToString().c_str());
+  std::printf("hub_garbage_campaign: seed %llu, %lld rounds: %s\n", static_cast<unsigned long long>(options.seed),
+              static_cast<long long>(options.rounds), verdict.ok() ? "OK" : verdict.ToString().c_str());
   return verdict.ok() ? 0 : 1;
 }

@@ -11,19 +11,13 @@
 #include "net/acceptor.h"
 #include "net/socket.h"
 #include "support/ranks.h"
-#include "support/status_matchers.h"
+#include "support/usage.h"
 #include "transport/tcp/control_frames.h"
 #include "transport/tcp/hub.h"
 #include "transport/tcp/hub_fixture.h"
 
 namespace gyre::tcp {
 namespace {
-
-using absl::StatusCode;
-using support::IsOk;
-using support::MatchesStatus;
-using testing::HasSubstr;
-using testing::Optional;
 
 // --- Ranks in processes: they tell each other their ports through the group's folder ---
 
@@ -374,14 +368,9 @@ TEST(Descriptors, WhenTheyAreShortConnectionsWaitAndTheProcessorRests) {
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &tight), 0);
     while (auto fd = UniqueFd(dup(0))) hoard.push_back(std::move(fd));
     hoard.pop_back();
-    const auto processor_time = [] {
-      timespec time{};
-      clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-      return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
-    };
-    const auto before = processor_time();
+    const auto before = support::ProcessorTime();
     const absl::Status short_of_them = world[0]->Connect(std::vector{1}, In(1000));
-    const auto spent = processor_time() - before;
+    const auto spent = support::ProcessorTime() - before;
     hoard.clear();
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
     EXPECT_THAT(short_of_them, MatchesStatus(StatusCode::kDeadlineExceeded, "rank 1"));

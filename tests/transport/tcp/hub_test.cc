@@ -1,24 +1,16 @@
 // Hubs among themselves, all well: bytes, channels, meeting, leaving.
 #include "transport/tcp/hub.h"
 
-#include <time.h>
-
 #include <future>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "net/socket.h"
-#include "support/status_matchers.h"
+#include "support/usage.h"
 #include "transport/tcp/hub_fixture.h"
 
 namespace gyre::tcp {
 namespace {
-
-using absl::StatusCode;
-using support::IsOk;
-using support::MatchesStatus;
-using testing::HasSubstr;
-using testing::Optional;
 
 // --- Bytes ---
 
@@ -188,14 +180,10 @@ TEST(Meeting, AnIdleHubSleeps) {
   options.heartbeat_interval = std::chrono::milliseconds(100);
   TestWorld world(3, TestSetup::With(options));
   world.ConnectAll();
-  const auto processor_time = [] {
-    timespec time{};
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-    return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
-  };
-  const auto before = processor_time();
+  const auto before = support::ProcessorTime();
   std::this_thread::sleep_for(std::chrono::milliseconds(1000));
-  EXPECT_LT(processor_time() - before, std::chrono::milliseconds(300));  // all three: a busy loop would take a second
+  // All three: a busy loop would take a second.
+  EXPECT_LT(support::ProcessorTime() - before, std::chrono::milliseconds(300));
 }
 
 // --- Announcements ---

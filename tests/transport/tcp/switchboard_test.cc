@@ -1,14 +1,9 @@
 #include "transport/tcp/switchboard.h"
 
-#include "support/status_matchers.h"
 #include "transport/tcp/hub_fixture.h"
 
 namespace gyre::tcp {
 namespace {
-
-using absl::StatusCode;
-using support::IsOk;
-using support::MatchesStatus;
 
 class SwitchboardTest : public testing::Test {
  protected:
