@@ -30,8 +30,8 @@ struct RuntimeOptions {
                                             // machine; default: the interface that leads to the store
 
   std::optional<bool> checksum_data{};  // GYRE_CHECKSUM_DATA (0 or 1): what this rank sends to other hosts carries
-                                        // checksums, beyond TCP's own. Damage is an error at
-                                        // its receiver; others may have taken it on. Default: no
+                                        // checksums, beyond TCP's own. Damage is an error at its
+                                        // receiver, and no other rank takes it on. Default: no
 
   // --- Time ---
   std::optional<std::chrono::milliseconds> start_timeout{};       // GYRE_START_TIMEOUT (seconds), 60 s: all ranks there

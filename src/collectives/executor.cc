@@ -124,6 +124,23 @@ int64_t Executor::Limit(const StepState& step) const {
   return previous.ended ? static_cast<int64_t>(step.block.size()) : previous.done;
 }
 
+// How far a send may go. The last byte waits until all that arrived on the block before has proved whole: whoever gets
+// a block to its end gets no damage that a checksum has shown. Empty blocks wait in MayBegin.
+int64_t Executor::SendLimit(const StepState& step) const {
+  const int64_t limit = Limit(step);
+  if (limit < static_cast<int64_t>(step.block.size())) return limit;
+  return HasArrived(step.previous) ? limit : limit - 1;
+}
+
+// Whether the step and those before it on its block have received all they should, and their checksums were right.
+bool Executor::HasArrived(int number) const {
+  for (; number != kNone; number = steps_[static_cast<size_t>(number)].previous) {
+    const StepState& step = steps_[static_cast<size_t>(number)];
+    if (step.kind != Step::Kind::kSend && !step.ended) return false;
+  }
+  return true;
+}
+
 StepHeader Executor::HeaderOf(const StepState& step) const {
   return {.channel = plan_.channel,
           .call = plan_.call,
@@ -159,7 +176,7 @@ bool Executor::Send(Peer& peer) {
 bool Executor::SendSome(Peer& peer, StepState& step) {
   Direction& direction = peer.send;
   const auto size = static_cast<int64_t>(step.block.size());
-  const int64_t limit = Limit(step);
+  const int64_t limit = SendLimit(step);
   const bool header_left = direction.header_done < kStepHeaderBytes;
   if (!header_left && limit - step.done < kGrainBytes && limit < size) return false;
   if (direction.header_done == 0) StartBlock(direction, step);
@@ -196,18 +213,17 @@ bool Executor::Receive(Peer& peer) {
   peer.receive.blocked = false;
   for (int64_t turn = 0; peer.receive.pending() && turn < kTurnBytes;) {
     StepState& step = steps_[static_cast<size_t>(peer.receive.current())];
-    const int64_t before = step.done;
-    bool more = true;
+    const int64_t before = step.done, size = static_cast<int64_t>(step.block.size());
+    bool more = false;
     if (peer.receive.header_done < kStepHeaderBytes) {
       more = ReceiveHeader(peer, step);
-    } else if (peer.receive.checked && step.done == static_cast<int64_t>(step.block.size())) {
-      more = ReceiveChecksum(peer);
-    } else {
+    } else if (step.done < size) {
       more = step.kind == Step::Kind::kReceive ? ReceiveInPlace(peer, step) : ReceiveAndReduce(peer, step);
+    } else if (!peer.receive.complete()) {
+      more = ReceiveChecksum(peer);
     }
     if (!status_.ok()) return moved;
-    const bool complete =
-        peer.receive.complete() && MayBegin(step) && step.done == static_cast<int64_t>(step.block.size());
+    const bool complete = peer.receive.complete() && MayBegin(step) && step.done == size;
     if (complete) Finish(step, peer.receive);
     if (!more && !complete) break;
     turn += step.done - before;

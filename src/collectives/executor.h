@@ -1,5 +1,6 @@
 // Executor: carries out one rank's schedule over streams. Data go straight from and into the blocks; what is to be
-// reduced passes through a small buffer that stays in cache. A block is sent on while it still arrives.
+// reduced passes through a small buffer that stays in cache. A block is sent on while it still arrives, but to its end
+// only once its checksum, if it has one, was right.
 #pragma once
 
 #include <cstddef>
@@ -73,6 +74,8 @@ class Executor {
   StepHeader HeaderOf(const StepState& step) const;
   bool MayBegin(const StepState& step) const;
   int64_t Limit(const StepState& step) const;
+  int64_t SendLimit(const StepState& step) const;
+  bool HasArrived(int number) const;
   void Finish(StepState& step, Direction& direction);
 
   Streams& streams_;

@@ -1,4 +1,5 @@
 // Collectives that reduce, held against the definitions.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -102,8 +103,9 @@ TEST_P(Conformance, AveragesOfHalvesDoNotOverflow) {
     expect(all);
     ASSERT_THAT(world.ReduceScatter(in, own, average), IsOk());
     expect(own);
+    std::ranges::fill(all, Float16(0.0f));
     ASSERT_THAT(world.Reduce(in, all, 0, {.postscale = 1.0 / world.size()}), IsOk());
-    expect(all);
+    if (world.rank() == 0) expect(all);
   });
 }
 

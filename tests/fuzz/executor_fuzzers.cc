@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 
+#include "collectives/block_checksum.h"
 #include "collectives/call.h"
 #include "collectives/executor.h"
 #include "collectives/step_header.h"
@@ -156,6 +157,7 @@ class ExecutorRound {
     if (random_.OneIn(2)) plan_.reduction = device::MakeReduction(DType::kU8, ReduceOp::kSum, 1.0, 1.0, size);
     plan_.channel = 5;
     plan_.call = 9;
+    plan_.checksum = random_.OneIn(2);
     plan_.signature = {.kind = 1, .dtype = static_cast<uint8_t>(plan_.reduction.dtype), .count = 77};
     const auto element = static_cast<size_t>(DTypeSize(plan_.reduction.dtype));
     plan_.schedule.blocks = 1 + static_cast<int>(random_.Below(4));
@@ -171,12 +173,19 @@ class ExecutorRound {
     }
   }
 
-  std::string Header(uint32_t index, size_t bytes) const {
-    return std::string(AsText(Encode(StepHeader{.channel = plan_.channel,
-                                                .call = plan_.call,
-                                                .signature = plan_.signature,
-                                                .index = index,
-                                                .bytes = static_cast<int64_t>(bytes)})));
+  // With its header, and with a checksum if asked.
+  std::string Framed(uint32_t index, const std::string& data, bool checksum) const {
+    const EncodedStepHeader header = Encode(StepHeader{.channel = plan_.channel,
+                                                       .call = plan_.call,
+                                                       .signature = plan_.signature,
+                                                       .index = index,
+                                                       .bytes = static_cast<int64_t>(data.size()),
+                                                       .checksum = checksum});
+    BlockChecksum sum;
+    sum.Start();
+    sum.Add(AsBytes(data));
+    const BlockChecksum::Encoded end = sum.Finish();
+    return std::string(AsText(header)).append(data).append(checksum ? AsText(end) : "");
   }
 
   // What the peers send, and with it what must come of it: steps on a block happen in their order.
@@ -187,12 +196,12 @@ class ExecutorRound {
       const int rank = plan_.ranks[static_cast<size_t>(step.peer)];
       std::string& block = expected_[static_cast<size_t>(step.block)];
       if (step.kind == Step::Kind::kSend) {
-        expected_sent_[rank] += Header(sends[step.peer]++, block.size()) + block;
+        expected_sent_[rank] += Framed(sends[step.peer]++, block, plan_.checksum);
         continue;
       }
       const std::string data = random_.RandomBytes(block.size());
       headers_.emplace_back(rank, streams_[rank].script.size());
-      streams_[rank].script += Header(receives[step.peer]++, block.size()) + data;
+      streams_[rank].script += Framed(receives[step.peer]++, data, random_.OneIn(2));
       for (size_t i = 0; i < block.size(); ++i) {
         block[i] = static_cast<char>(step.kind == Step::Kind::kReceive ? data[i] : block[i] + data[i]);
       }
@@ -212,10 +221,11 @@ class ExecutorRound {
         if (headers_.empty()) return false;
         const auto& [rank, at] = headers_[random_.Below(headers_.size())];
         std::string& script = streams_[rank].script;
-        const StepHeader due = *DecodeStepHeader(ToHeader(std::string_view(script).substr(at)));
+        StepHeader due = *DecodeStepHeader(ToHeader(std::string_view(script).substr(at)));
         script.replace(at, kStepHeaderBytes, random_.MutatedInPlace(script.substr(at, kStepHeaderBytes)));
         Reseal(script.data() + at);
         const auto came = DecodeStepHeader(ToHeader(std::string_view(script).substr(at)));
+        if (came.ok()) due.checksum = came->checksum;  // either is right; what follows is not, then
         must_fail_ = !came.ok() || *came != due;
       }
     }

@@ -1,7 +1,5 @@
 #include "transport/sim/network.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -161,16 +159,21 @@ void SimNetwork::Arrive(const StreamKey& key, Packet& packet, int attempt) {
   for (auto next = stream.early.begin(); next != stream.early.end() && next->first == stream.next_due;) {
     if (stream.ends.contains(next->first)) stream.ended = stream.ends[next->first];
     stream.readable.insert(stream.readable.end(), next->second.begin(), next->second.end());
-    const uint64_t what[] = {static_cast<uint64_t>(from),
-                             static_cast<uint64_t>(to),
-                             channel,
-                             next->first,
-                             static_cast<uint64_t>(now_.time_since_epoch().count()),
-                             XXH3_64bits(next->second.data(), next->second.size())};
-    trace_ = XXH3_64bits_withSeed(what, sizeof(what), trace_);
+    if (options_.keep_trace) Record(key, next->first, next->second);
     ++stream.next_due;
     next = stream.early.erase(next);
   }
+}
+
+void SimNetwork::Record(const StreamKey& key, uint64_t sequence, Bytes bytes) {
+  const auto [from, to, channel] = key;
+  WireWriter writer(trace_);
+  writer.I32(from);
+  writer.I32(to);
+  writer.U64(channel);
+  writer.U64(sequence);
+  writer.U64(static_cast<uint64_t>(now_.time_since_epoch().count()));
+  writer.Text(AsText(bytes));
 }
 
 void SimNetwork::EndStream(const StreamKey& key, const std::string& why) {

@@ -46,6 +46,7 @@ struct NetworkOptions {
   FaultModel faults{};
   int64_t window = 256 << 10;       // most bytes of a stream that are sent and not yet read
   int64_t packet_bytes = 16 << 10;  // most bytes of a packet
+  bool keep_trace = false;          // costs memory for every byte that arrives
 };
 
 // Not thread-safe.
@@ -73,8 +74,8 @@ class SimNetwork {
   // Counts of what was sent by a rank's link: what a capture would show.
   int64_t bytes_sent(int rank) const { return links_[static_cast<size_t>(rank)].sent; }
 
-  // Of all that has arrived, when and where: equal for equal runs.
-  uint64_t trace() const { return trace_; }
+  // All that has arrived, when and where: equal for equal runs. Empty without keep_trace.
+  const std::string& trace() const { return trace_; }
 
  private:
   class End;
@@ -91,6 +92,7 @@ class SimNetwork {
   size_t Send(int from, int to, uint64_t channel, std::span<const Bytes> pieces);
   void Schedule(const StreamKey& key, std::shared_ptr<Packet> packet, int attempt);
   void Arrive(const StreamKey& key, Packet& packet, int attempt);
+  void Record(const StreamKey& key, uint64_t sequence, Bytes bytes);
   void EndStream(const StreamKey& key, const std::string& why);
   bool Happens(double probability);
   Duration UpTo(Duration most);
@@ -113,7 +115,7 @@ class SimNetwork {
   uint64_t next_event_ = 0;
   std::set<int> dead_;
   std::set<std::pair<int, int>> cut_;
-  uint64_t trace_ = 0;
+  std::string trace_;
 };
 
 }  // namespace gyre::sim

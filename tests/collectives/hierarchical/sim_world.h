@@ -34,8 +34,11 @@ class SimWorld {
 
 // Runs one random collective (every kind, dtype, reduction, size) over a world drawn from `seed`, with faults if so
 // asked, and returns what is wrong with the outcome: a result that is not the definition's, a rank that ended in
-// neither success nor a status in time, a status that says nothing. Empty: all is well. `trace`, if not null, becomes
-// the run's fingerprint.
-std::string RunRandomCall(uint64_t seed, bool faults, int max_ranks, uint64_t* trace);
+// neither success nor a status in time, a status that says nothing, a wrong call that was not refused everywhere.
+// Empty: all is well. `trace`, if not null, becomes all bytes that arrived, when and where, and all ranks' statuses.
+std::string RunRandomCall(uint64_t seed, bool faults, int max_ranks, std::string* trace);
+
+// Twice, and the traces must be the same.
+std::string RunTwice(uint64_t seed, bool faults, int max_ranks);
 
 }  // namespace gyre
