@@ -29,7 +29,7 @@ RandomCall::RandomCall(std::mt19937_64& random, int size) : size_(size) {
   count_ = static_cast<int64_t>(random() % static_cast<uint64_t>(scale));
   in_place_ = random() % 2 == 0;
   for (int r = 0; r < size; ++r) counts_.push_back(static_cast<int64_t>(random() % 40));
-  matrix_.resize(static_cast<size_t>(size * size));
+  matrix_.resize(static_cast<size_t>(size) * static_cast<size_t>(size));
   for (int64_t& entry : matrix_) entry = static_cast<int64_t>(random() % 20);
   const RandomValues values = Reduces() ? RandomValues(random, dtype_, reduction_.op, size) : RandomValues(random());
   for (int r = 0; r < size; ++r) MakeMemory(r, values);

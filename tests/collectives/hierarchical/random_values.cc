@@ -30,8 +30,8 @@ RandomValues::RandomValues(std::mt19937_64& random, DType dtype, ReduceOp op, in
   const bool must_fit = !(dtype == DType::kF16 && op == ReduceOp::kAverage);
   const int highest = precision.highest - Log2RoundedUp(must_fit ? most_ * ranks : most_);
   const int draw = static_cast<int>(random() % 4);
-  const auto span = static_cast<uint64_t>(highest - precision.lowest + 1);
-  const int between = precision.lowest + static_cast<int>(random() % span);
+  const int span = highest - precision.lowest + 1;
+  const int between = precision.lowest + static_cast<int>(random() % static_cast<uint64_t>(span));
   exponent_ = draw == 0 ? precision.lowest : draw == 1 ? highest : between;
 }
 

@@ -244,6 +244,7 @@ TEST_P(Execution, WithChecksums) {
 TEST_P(Execution, DamageIsNobodysResult) {
   int happened = 0;
   for (const int ranks : {3, 4}) {
+    if (ranks > 3 && !THOROUGH) break;
     for (int sender = 0; sender < ranks; ++sender) {
       for (const size_t offset : {7, 64, 30'000, 72'063, 72'064, 72'071, 100'000}) {
         for (int receiver = 0; receiver < ranks; ++receiver) {
