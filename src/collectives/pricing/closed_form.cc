@@ -148,8 +148,9 @@ double Bruck(int p, const Terms& t) {
   for (int way = 1; way < p; ++way) {
     for (int jump = 0; jump < std::popcount(static_cast<unsigned>(way)); ++jump, ++blocks) ++waves[jump];
   }
+  const int first_round = p / 2;
   const int rounds = CeilLog2(p) - (p > 2 && 4 * p <= 3 << CeilLog2(p) ? 1 : 0);
-  return max({Seconds(WavesOf(waves), t), t.a + blocks * t.W, rounds * t.a + (p / 2 + 2 * rounds - 2) * t.W});
+  return max({Seconds(WavesOf(waves), t), t.a + blocks * t.W, rounds * t.a + (first_round + 2 * rounds - 2) * t.W});
 }
 
 // The root's port is busy for all its children; and the way to the last rank is long.

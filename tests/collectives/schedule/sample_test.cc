@@ -85,14 +85,14 @@ class Samples : public testing::TestWithParam<Algorithm> {
 
 TEST_P(Samples, At100And1024Ranks) {
   Check(100, 4);
-  Check(THOROUGH || !GetParam().quadratic ? 1024 : 256, 4);
+  Check(THOROUGH || !GetParam().quadratic ? 1024 : 150, 4);
 }
 
 // Half a billion steps take seconds to make: of those who have so many, two.
 TEST_P(Samples, At16384Ranks) {
   const bool many = GetParam().quadratic && GetParam().claim != Exchanged;
   const bool chosen = GetParam().name == "RingReduceScatter" || GetParam().name == "CirculantAllReduce";
-  Check(!many || (THOROUGH && chosen) ? 16384 : THOROUGH ? 2048 : 300, 2);
+  Check(!THOROUGH ? 200 : !many || chosen ? 16384 : 2048, 2);
 }
 
 // All but the barrier, which moves no data.
