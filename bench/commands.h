@@ -30,4 +30,18 @@ struct KernelOptions {
 // Benchmark.
 absl::Status RunKernels(const KernelOptions& options);
 
+struct PriceOptions {
+  std::string operation = "allreduce";  // "all": every one
+  std::vector<int> ranks = {4, 64, 1024, 16384};
+  std::string begin = "1K", end = "64M";  // sizes, of the whole of a rank
+  int factor = 256;
+  double latency = 20;    // us
+  double bandwidth = 10;  // Gbit/s, each way
+  double reduction = 10;  // GB/s of what arrives
+  std::string json;       // a file
+};
+
+// What the algorithms between hosts would cost on a network that is not there, one rank a host. Needs no other rank.
+absl::Status RunPrice(const PriceOptions& options, const std::string& command);
+
 }  // namespace gyre::bench

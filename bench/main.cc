@@ -73,15 +73,45 @@ void AddKernels(CLI::App& app, gyre::bench::KernelOptions& options) {
   command->add_option("--json", options.json, "Also write JSON lines to this file");
 }
 
+void AddPrice(CLI::App& app, gyre::bench::PriceOptions& options) {
+  CLI::App* command = app.add_subcommand(
+      "price", "What each algorithm between hosts would cost on any number of them, simulated; start it alone");
+  command->add_option("--operation", options.operation, "Which collective, or all")
+      ->check(CLI::IsMember(
+          {"allreduce", "reduce_scatter", "allgather", "broadcast", "reduce", "alltoall", "barrier", "all"}))
+      ->capture_default_str();
+  command->add_option("--ranks", options.ranks, "How many hosts, by commas")
+      ->check(CLI::Range(1, 1 << 20))
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("-b,--begin", options.begin, "Smallest size in bytes (8, 64K, 256M, 1G)")->capture_default_str();
+  command->add_option("-e,--end", options.end, "Largest size")->capture_default_str();
+  command->add_option("-f,--factor", options.factor, "From one size to the next")
+      ->check(CLI::Range(2, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--latency", options.latency, "Of every link, in us")
+      ->check(CLI::Range(0.001, 1e6))
+      ->capture_default_str();
+  command->add_option("--bandwidth", options.bandwidth, "Of every host's port each way, in Gbit/s")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--reduction", options.reduction, "How fast a host reduces what arrives, in GB/s")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--json", options.json, "Also write JSON lines to this file");
+}
+
 // Of all subcommands; one of them is chosen.
 struct Options {
   gyre::bench::CollectiveOptions collective;
   gyre::bench::SweepOptions memory;
   gyre::bench::KernelOptions kernels;
+  gyre::bench::PriceOptions price;
 };
 
 absl::Status Run(const CLI::App& app, const Options& options, const std::string& line) {
   if (app.got_subcommand("kernels")) return gyre::bench::RunKernels(options.kernels);
+  if (app.got_subcommand("price")) return gyre::bench::RunPrice(options.price, line);
   if (app.got_subcommand("memory")) return gyre::bench::RunMemory(options.memory, line);
   const auto* const chosen = std::ranges::find_if(kOperations, [&app](Operation operation) {
     return app.got_subcommand(std::string(gyre::bench::OperationName(operation)));
@@ -99,6 +129,7 @@ int main(int argc, char** argv) {
   for (const Operation operation : kOperations) AddCollective(app, operation, options.collective);
   AddMemory(app, options.memory);
   AddKernels(app, options.kernels);
+  AddPrice(app, options.price);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -123,6 +123,20 @@ TEST(BenchProgram, Kernels) {
   }
 }
 
+TEST(BenchProgram, Price) {
+  const Words arguments = {"price", "--operation", "all", "--ranks",     "6,16384", "-b",          "64K", "-e",
+                           "64K",   "--latency",   "10",  "--bandwidth", "100",     "--reduction", "20"};
+  const auto lines = Lines({}, arguments);
+  ASSERT_EQ(lines.size(), 36) << "18 algorithms for two numbers of ranks";
+  for (const auto& line : lines) {
+    EXPECT_EQ(line["bytes"], line["op"] == "barrier" ? 0 : 65536) << line;
+    EXPECT_GT(line["time_us"], 10) << line;
+    if (line["algorithm"] != "ring") continue;
+    EXPECT_NEAR(line["ratio"], 1, 1e-3) << line;
+    EXPECT_GT(line["time_us"], line["ranks"] == 6 ? 50 : 160'000) << line;
+  }
+}
+
 bool Has(const std::string& peer) {
   return absl::StrContains(PEERS, peer);
 }
@@ -160,9 +174,13 @@ TEST(BenchProgram, Refusals) {
     int code;
     std::string reason;
   } cases[] = {
-      {{"allreduce", "--against", "mpi"}, 1, "Open MPI"}, {{"allgather", "--against", "bound"}, 64, "bound"},
-      {{"allreduce", "--dtype", "f8"}, 64, "f8"},         {{"broadcast", "--root", "1"}, 64, "root 1"},
-      {{"allgather", "--op", "max"}, 64, "--op"},         {{}, 64, "subcommand"},
+      {{"allreduce", "--against", "mpi"}, 1, "Open MPI"},
+      {{"allgather", "--against", "bound"}, 64, "bound"},
+      {{"allreduce", "--dtype", "f8"}, 64, "f8"},
+      {{"broadcast", "--root", "1"}, 64, "root 1"},
+      {{"allgather", "--op", "max"}, 64, "--op"},
+      {{"price", "--ranks", "0"}, 64, "--ranks"},
+      {{}, 64, "subcommand"},
   };
   for (const auto& each : cases) {
     Words command = {GYRE_BENCH_PATH};

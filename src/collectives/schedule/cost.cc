@@ -1,153 +1,70 @@
 #include "collectives/schedule/cost.h"
 
 #include <algorithm>
-#include <limits>
-#include <unordered_map>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "collectives/schedule/step_graph.h"
 
 namespace gyre::internal {
 
 namespace {
 
-constexpr int kNone = -1;
+constexpr int kNone = StepGraph::kNone;
 
-// A step among the steps of all ranks, with the steps that wait for it.
-struct Node {
-  int next_on_block = kNone;
-  int next_in_stream = kNone;
-  int receive = kNone;  // of a send
-  int round = 0;        // the messages on the longest chain up to here
-  int8_t waits_for = 0;
-};
-
-// The steps that two ranks do on the stream from one to the other, as lists through next_in_stream.
-struct Stream {
-  struct List {
-    int first = kNone;
-    int last = kNone;
-  };
-  List sends;
-  List receives;
-};
-
-// Steps and the order in which schedule.h has them happen, as a graph.
-class Graph {
+// Walks the steps in an order in which none comes before what it waits for.
+class Rounds {
  public:
-  static absl::StatusOr<Graph> Make(std::span<const Schedule> programs, std::span<const int64_t> block_bytes);
+  explicit Rounds(std::span<const StepGraph::Node> nodes) : nodes_(nodes), states_(nodes.size()) {}
 
   // Works out all rounds and returns the last.
-  absl::StatusOr<int> LastRound();
+  absl::StatusOr<int> Last();
 
  private:
-  absl::Status Add(int rank, const Schedule& schedule);
-  absl::Status MatchStreams();
+  struct State {
+    int round = 0;  // the messages on the longest chain up to here
+    int8_t waits_for = 0;
+  };
+
+  void CountWaits();
   void Follow(int after, int before_round);
 
-  int64_t ranks_ = 0;
-  std::vector<Node> nodes_;
-  std::unordered_map<int64_t, Stream> streams_;  // by sender * ranks_ + receiver
-  std::vector<int> ready_;                       // nodes that wait for nothing and were not looked at
+  const std::span<const StepGraph::Node> nodes_;
+  std::vector<State> states_;
+  std::vector<int> ready_;  // nodes that wait for nothing and were not looked at
 };
 
-absl::Status CheckStep(int rank, const Step& step, int64_t ranks, int blocks) {
-  if (step.peer < 0 || step.peer >= ranks || step.peer == rank) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("schedule: rank ", rank, " of ", ranks, " has a step with rank ", step.peer));
-  }
-  if (step.block >= 0 && step.block < blocks) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("schedule: rank ", rank, " has a step on block ", step.block, " of ", blocks));
-}
-
-absl::Status Graph::Add(int rank, const Schedule& schedule) {
-  std::vector<int> last_on_block(static_cast<size_t>(schedule.blocks), kNone);
-  for (const Step& step : schedule.steps) {
-    RETURN_IF_ERROR(CheckStep(rank, step, ranks_, schedule.blocks));
-    const int node = static_cast<int>(nodes_.size());
-    nodes_.emplace_back();
-
-    int& on_block = last_on_block[static_cast<size_t>(step.block)];
-    if (on_block != kNone) {
-      nodes_[static_cast<size_t>(on_block)].next_on_block = node;
-      ++nodes_.back().waits_for;
-    }
-    on_block = node;
-
-    const bool sends = step.kind == Step::Kind::kSend;
-    Stream& stream = streams_[sends ? rank * ranks_ + step.peer : step.peer * ranks_ + rank];
-    Stream::List& list = sends ? stream.sends : stream.receives;
-    if (list.first == kNone) {
-      list.first = node;
-    } else {
-      nodes_[static_cast<size_t>(list.last)].next_in_stream = node;
-      ++nodes_.back().waits_for;
-    }
-    list.last = node;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Graph::MatchStreams() {
-  for (const auto& [key, stream] : streams_) {
-    int send = stream.sends.first, receive = stream.receives.first;
-    for (; send != kNone && receive != kNone; receive = nodes_[static_cast<size_t>(receive)].next_in_stream) {
-      nodes_[static_cast<size_t>(send)].receive = receive;
-      ++nodes_[static_cast<size_t>(receive)].waits_for;
-      send = nodes_[static_cast<size_t>(send)].next_in_stream;
-    }
-    if (send != receive) {
-      return absl::InvalidArgumentError(absl::StrCat("schedule: rank ", key / ranks_, " sends ",
-                                                     send == kNone ? "fewer" : "more", " messages to rank ",
-                                                     key % ranks_, " than that receives"));
+void Rounds::CountWaits() {
+  for (const StepGraph::Node& node : nodes_) {
+    for (const int after : {node.next_on_block, node.next_in_stream, node.receive}) {
+      if (after != kNone) ++states_[static_cast<size_t>(after)].waits_for;
     }
   }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<Graph> Graph::Make(std::span<const Schedule> programs, std::span<const int64_t> block_bytes) {
-  Graph graph;
-  graph.ranks_ = static_cast<int64_t>(programs.size());
-  size_t steps = 0;
-  for (const Schedule& schedule : programs) {
-    steps += schedule.steps.size();
-    if (schedule.blocks == static_cast<int>(block_bytes.size())) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("schedule: ", schedule.blocks, " blocks, but sizes of ", block_bytes.size()));
+  for (size_t node = 0; node < nodes_.size(); ++node) {
+    if (states_[node].waits_for == 0) ready_.push_back(static_cast<int>(node));
   }
-  if (steps > static_cast<size_t>(std::numeric_limits<int>::max())) {
-    return absl::InvalidArgumentError("schedule: too many steps to count");
-  }
-  graph.nodes_.reserve(steps);
-  for (size_t rank = 0; rank < programs.size(); ++rank) {
-    RETURN_IF_ERROR(graph.Add(static_cast<int>(rank), programs[rank]));
-  }
-  RETURN_IF_ERROR(graph.MatchStreams());
-  return graph;
 }
 
 // One of the steps that `after` waits for is done, in that round.
-void Graph::Follow(int after, int before_round) {
+void Rounds::Follow(int after, int before_round) {
   if (after == kNone) return;
-  Node& node = nodes_[static_cast<size_t>(after)];
-  node.round = std::max(node.round, before_round);
-  if (--node.waits_for == 0) ready_.push_back(after);
+  State& state = states_[static_cast<size_t>(after)];
+  state.round = std::max(state.round, before_round);
+  if (--state.waits_for == 0) ready_.push_back(after);
 }
 
-absl::StatusOr<int> Graph::LastRound() {
-  for (size_t node = 0; node < nodes_.size(); ++node) {
-    if (nodes_[node].waits_for == 0) ready_.push_back(static_cast<int>(node));
-  }
+absl::StatusOr<int> Rounds::Last() {
+  CountWaits();
   int last = 0;
   size_t done = 0;
   for (; !ready_.empty(); ++done) {
-    const Node node = nodes_[static_cast<size_t>(ready_.back())];
+    const StepGraph::Node& node = nodes_[static_cast<size_t>(ready_.back())];
+    const int round = states_[static_cast<size_t>(ready_.back())].round;
     ready_.pop_back();
-    last = std::max(last, node.round);
-    Follow(node.next_on_block, node.round);
-    Follow(node.next_in_stream, node.round);
-    Follow(node.receive, node.round + 1);
+    last = std::max(last, round);
+    Follow(node.next_on_block, round);
+    Follow(node.next_in_stream, round);
+    Follow(node.receive, round + 1);
   }
   if (done == nodes_.size()) return last;
   return absl::InvalidArgumentError(
@@ -157,12 +74,17 @@ absl::StatusOr<int> Graph::LastRound() {
 }  // namespace
 
 absl::StatusOr<Cost> CountCost(std::span<const Schedule> programs, std::span<const int64_t> block_bytes) {
-  ASSIGN_OR_RETURN(Graph graph, Graph::Make(programs, block_bytes));
+  for (const Schedule& schedule : programs) {
+    if (schedule.blocks == static_cast<int>(block_bytes.size())) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("schedule: ", schedule.blocks, " blocks, but sizes of ", block_bytes.size()));
+  }
+  ASSIGN_OR_RETURN(const StepGraph graph, StepGraph::Of(programs));
   Cost cost{.rounds = 0,
             .messages = 0,
             .sent = std::vector<int64_t>(programs.size()),
             .received = std::vector<int64_t>(programs.size())};
-  ASSIGN_OR_RETURN(cost.rounds, graph.LastRound());
+  ASSIGN_OR_RETURN(cost.rounds, Rounds(graph.nodes()).Last());
   for (size_t rank = 0; rank < programs.size(); ++rank) {
     for (const Step& step : programs[rank].steps) {
       if (step.kind != Step::Kind::kSend) continue;

@@ -1,5 +1,7 @@
 #include "collectives/schedule/ring.h"
 
+#include <cstddef>
+
 #include "collectives/schedule/steps.h"
 
 namespace gyre::internal {
@@ -40,6 +42,7 @@ Schedule RingAllGather(int rank, int size) {
 
 Schedule RingAllReduce(int rank, int size) {
   Schedule schedule{.blocks = size, .steps = {}};
+  schedule.steps.reserve(static_cast<size_t>(4 * (size - 1)));
   AppendReduceScatter(rank, size, schedule);
   AppendAllGather(rank, size, schedule);
   return schedule;

@@ -17,7 +17,8 @@ inline Step ReduceFrom(int peer, int block) {
 
 // `value` modulo `size`, in [0, size) for a negative value too: ranks and blocks on a ring.
 inline int Wrapped(int value, int size) {
-  return (value % size + size) % size;
+  const int rest = value % size;
+  return rest < 0 ? rest + size : rest;
 }
 
 }  // namespace gyre::internal

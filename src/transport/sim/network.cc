@@ -108,12 +108,13 @@ void SimNetwork::Schedule(const StreamKey& key, std::shared_ptr<Packet> packet, 
   const auto [from, to, channel] = key;
   Link& out = links_[static_cast<size_t>(from)];
   Link& in = links_[static_cast<size_t>(to)];
+  const LinkModel link = LinkOf(from, to);
   const auto size = static_cast<int64_t>(packet->bytes.size());
   const auto on_wire = std::chrono::duration_cast<Duration>(
-      std::chrono::duration<double>(static_cast<double>(size) / options_.link.bytes_per_second));
+      std::chrono::duration<double>(static_cast<double>(size) / link.bytes_per_second));
   out.out_free = std::max(now_, out.out_free) + on_wire;
   out.sent += size;
-  TimePoint arrival = out.out_free + options_.link.latency;
+  TimePoint arrival = out.out_free + link.latency;
   if (Happens(options_.faults.delay)) arrival += UpTo(options_.faults.max_delay);
   in.in_free = std::max(arrival, in.in_free + on_wire);
   arrival = in.in_free;

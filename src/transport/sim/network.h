@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <queue>
@@ -19,14 +20,10 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "transport/link_model.h"
 #include "transport/streams.h"
 
 namespace gyre::sim {
-
-struct LinkModel {
-  std::chrono::nanoseconds latency{50'000};  // from the sender's link to the receiver's
-  double bytes_per_second = 125e6;
-};
 
 // Probabilities are per packet.
 struct FaultModel {
@@ -43,6 +40,7 @@ struct NetworkOptions {
   int ranks = 2;
   uint64_t seed = 0;
   LinkModel link{};
+  std::function<LinkModel(int from, int to)> links{};  // instead, where they differ
   FaultModel faults{};
   int64_t window = 256 << 10;       // most bytes of a stream that are sent and not yet read
   int64_t packet_bytes = 16 << 10;  // most bytes of a packet
@@ -94,6 +92,7 @@ class SimNetwork {
   void Arrive(const StreamKey& key, Packet& packet, int attempt);
   void Record(const StreamKey& key, uint64_t sequence, Bytes bytes);
   void EndStream(const StreamKey& key, const std::string& why);
+  LinkModel LinkOf(int from, int to) const { return options_.links ? options_.links(from, to) : options_.link; }
   bool Happens(double probability);
   Duration UpTo(Duration most);
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "collectives/executor.h"
+#include "collectives/pricing/price.h"
 #include "collectives/schedule/algorithms.h"
 #include "collectives/schedule/expand.h"
 #include "gtest/gtest.h"
@@ -329,6 +330,27 @@ TEST_F(Time, OfBroadcasts) {
   EXPECT_LT(of("DoubleTree", kSome), of("Chain", kSome) * 0.8);
   EXPECT_LT(of("DoubleTree", kMuch), of("Chain", kMuch) * 0.8);
   EXPECT_LT(of("Chain", kMuch), of("Binomial", kMuch) * 0.8);
+}
+
+// The price is what the executor takes by the network's clock: closely for blocks of one packet; roughly for long ones,
+// of which the executor sends more before another has its turn. Of an alltoall nothing is said beyond little data: this
+// network gives a receiver's port away when a packet is sent, not when it arrives.
+TEST_F(Time, IsThePrice) {
+  const sim::LinkModel link{.latency = std::chrono::microseconds(20), .bytes_per_second = 1.25e9};
+  for (const Algorithm& algorithm : AllAlgorithms()) {
+    for (const int ranks : {8, 13}) {
+      for (const size_t bytes : {kLittle, kMuch}) {
+        if (bytes == kMuch && algorithm.claim == Exchanged) continue;
+        const std::vector<Schedule> programs = ProgramsOf(algorithm, ranks, 0);
+        const auto blocks = static_cast<size_t>(programs[0].blocks);
+        const size_t block_bytes = bytes / sizeof(int32_t) / blocks * sizeof(int32_t);
+        const auto price = PriceOf(programs, std::vector(blocks, static_cast<int64_t>(block_bytes)), {.link = link});
+        ASSERT_THAT(price, IsOk());
+        EXPECT_NEAR(Microseconds(algorithm.name, ranks, bytes) / (price->seconds * 1e6), 1, bytes == kMuch ? 0.25 : 0.1)
+            << algorithm.name << ", " << ranks << " ranks, " << bytes << " bytes";
+      }
+    }
+  }
 }
 
 // A block is sent on while it arrives, in grains of 64 KiB: cut smaller than that it is sooner under way, and only
