@@ -1,11 +1,9 @@
 // The store's server and client together, over real sockets.
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <fstream>
 #include <random>
 #include <set>
 #include <string>
@@ -18,6 +16,7 @@
 #include "bootstrap/store_server.h"
 #include "net/acceptor.h"
 #include "net/socket.h"
+#include "support/memory.h"
 #include "support/ranks.h"
 #include "support/status_matchers.h"
 
@@ -301,19 +300,12 @@ TEST_F(StoreTest, HonestRanksGatherUnderGarbage) {
   for (std::thread& thread : strangers) thread.join();
 }
 
-int64_t ResidentBytes() {
-  std::ifstream statm("/proc/self/statm");
-  int64_t total = 0, resident = 0;
-  statm >> total >> resident;
-  return resident * sysconf(_SC_PAGESIZE);
-}
-
 // What 1000 strangers who send as much as they can and never prove themselves cost.
 TEST_F(StoreTest, MemoryBeforeAuthenticationIsBounded) {
   Start(2);
   auto honest = Connect(0);
   ASSERT_THAT(honest, IsOk());
-  const int64_t before = ResidentBytes();
+  const int64_t before = support::MemoryInUse();
   std::vector<UniqueFd> strangers;
   const std::string hello(kHelloBytes - 1, 'x');  // all but the last byte: held, not judged
   for (int i = 0; i < 1000; ++i) {
@@ -333,7 +325,7 @@ TEST_F(StoreTest, MemoryBeforeAuthenticationIsBounded) {
   }
   EXPECT_LE(held(), 256);
   EXPECT_GE(held(), 200);
-  EXPECT_LT(ResidentBytes() - before, 16 << 20);
+  EXPECT_LT(support::MemoryInUse() - before, 16 << 20);
 }
 
 TEST_F(StoreTest, AnIdleStoreUsesNoProcessor) {
