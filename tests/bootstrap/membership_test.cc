@@ -268,7 +268,7 @@ TEST_F(MembershipTest, AStoreOfAnOlderEpochThatStaysIsNamedAtTheDeadline) {
   ASSERT_THAT(older, IsOk());
   for (const char* rank : {"0", "1"}) {
     variables["RANK"] = rank;
-    EXPECT_THAT(Join(variables, 300),
+    EXPECT_THAT(Join(variables, 1000),
                 MatchesStatus(StatusCode::kDeadlineExceeded, "this job is in epoch 1; the store belongs to epoch 0"));
   }
 }
