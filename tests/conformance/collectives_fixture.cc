@@ -13,7 +13,7 @@ using support::IsOk;
 using support::Mode;
 
 int64_t Conformance::LargeBytes() {
-  return 100'000;
+  return 30'000;
 }
 
 void Conformance::Run(const std::function<void(Runtime&, Communicator&)>& body) {

@@ -66,7 +66,7 @@ class Operations {
 
  private:
   std::vector<int64_t> Counts(DType dtype, bool large, int segments) const {
-    std::vector<int64_t> counts = {0, 1, 37, 4099};
+    std::vector<int64_t> counts = {0, 1, 37, 1025};
     if (large) counts.push_back(large_bytes_ / DTypeSize(dtype) / segments + 3);
     return counts;
   }
@@ -88,10 +88,10 @@ class Operations {
                         call.asynchronous() ? ", asynchronous" : "");
   }
 
-  // Holds all elements, or some thousand spread over them, against what they must be.
+  // Holds all elements, or some hundred spread over them, against what they must be.
   void Expect(const Case& call, ConstTensorView got, const std::function<double(int64_t)>& expected,
               double tolerance = 0) {
-    const int64_t step = got.count < 10'000 ? 1 : got.count / 5000;
+    const int64_t step = got.count < 1000 ? 1 : got.count / 500;
     for (int64_t i = 0; i < got.count; i = i < got.count - 1 ? std::min(i + step, got.count - 1) : got.count) {
       const double value = ReadElement(got, i), right = expected(i);
       if (std::abs(value - right) <= std::abs(right) * tolerance) continue;
