@@ -125,8 +125,8 @@ class Operations {
   absl::Status AllReduce(const Case& call) {
     const Tensor in = Filled(call, call.count), out = Empty(call, call.count);
     const ReduceOptions options{.op = call.op};
-    const absl::Status status = call.asynchronous() ? world_.AllReduceAsync(in.view(), out.view(), options).Wait()
-                                                    : world_.AllReduce(in.view(), out.view(), options);
+    absl::Status status = call.asynchronous() ? world_.AllReduceAsync(in.view(), out.view(), options).Wait()
+                                              : world_.AllReduce(in.view(), out.view(), options);
     if (status.ok()) ExpectReduced(call, out.view(), 0);
     return status;
   }
@@ -135,8 +135,8 @@ class Operations {
     const Tensor in = Filled(call, call.count), out = Empty(call, call.count);
     const ReduceOptions options{.op = call.op};
     const int root = call.root(n_);
-    const absl::Status status = call.asynchronous() ? world_.ReduceAsync(in.view(), out.view(), root, options).Wait()
-                                                    : world_.Reduce(in.view(), out.view(), root, options);
+    absl::Status status = call.asynchronous() ? world_.ReduceAsync(in.view(), out.view(), root, options).Wait()
+                                              : world_.Reduce(in.view(), out.view(), root, options);
     if (status.ok() && me_ == root) ExpectReduced(call, out.view(), 0);
     return status;
   }
@@ -178,7 +178,7 @@ class Operations {
   absl::Status Broadcast(const Case& call) {
     const Tensor tensor = Filled(call, call.count);
     const int root = call.root(n_);
-    const absl::Status status =
+    absl::Status status =
         call.asynchronous() ? world_.BroadcastAsync(tensor.view(), root).Wait() : world_.Broadcast(tensor.view(), root);
     if (status.ok()) {
       Expect(call, tensor.view(), [&](int64_t i) { return ExactValue(call.dtype, call.number, root, i); });
