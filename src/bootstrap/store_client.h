@@ -50,7 +50,7 @@ class StoreClient {
 
   // Every rank gives a value under the same name; returns all of them by rank once the last has come. A name may be
   // used again after that. REQUIRES: role kRank.
-  //   kDeadlineExceeded  "rank 2, 3 of 4 did not come": names them
+  //   kDeadlineExceeded  "ranks 2, 3 of 4 did not come": names them, and whom the store refused meanwhile and why
   //   kUnavailable       a rank has left: names it
   absl::StatusOr<std::vector<std::string>> Gather(std::string_view name, std::string_view value, TimePoint deadline);
 

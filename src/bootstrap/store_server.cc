@@ -67,10 +67,17 @@ class StoreServer::Service {
     while (!stop_) {
       // epoll_wait on our own descriptors does not fail; if it does, the clients see the connections end.
       if (!loop_->RunOnce(state_.NextExpiry()).ok()) break;
+      TellOfRefusals();
       state_.Expire(std::chrono::steady_clock::now());
       SendReplies();
     }
     Drain();
+  }
+
+  void TellOfRefusals() {
+    const AcceptorCounts& counts = listener_->counts();
+    const int64_t before = std::exchange(refusals_told_, counts.refused_peers);
+    if (refusals_told_ > before) state_.Refused(refusals_told_ - before, counts.last_refused_peer);
   }
 
   void Admit(AcceptedPeer peer) {
@@ -184,6 +191,7 @@ class StoreServer::Service {
   std::unique_ptr<AuthenticatingListener> listener_;
   std::map<Id, Connection> connections_;
   Id next_id_ = 1;
+  int64_t refusals_told_ = 0;
   std::string buffer_ = std::string(kReadBytes, '\0');
   std::atomic<bool> stop_ = false;
   std::thread thread_;

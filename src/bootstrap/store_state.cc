@@ -121,25 +121,34 @@ absl::Status StoreState::Reserve(size_t bytes) {
 // --- Joining and leaving ---
 
 void StoreState::Join(ConnectionId id, Client& client, uint32_t sequence, const StoreRequest& request) {
-  const int rank = client.peer.rank;
   if (client.peer.role != Role::kRank || client.instance >= 0) {
     return Answer(id, sequence, absl::FailedPreconditionError("only ranks join, and only once"));
   }
+  const absl::Status joined = TryJoin(client, request);
+  if (!joined.ok()) Refused(1, joined);
+  Answer(id, sequence, joined);
+}
+
+absl::Status StoreState::TryJoin(Client& client, const StoreRequest& request) {
+  const int rank = client.peer.rank;
   if (request.size != static_cast<uint32_t>(size_) || rank < 0 || rank >= size_) {
-    return Answer(id, sequence,
-                  absl::FailedPreconditionError(
-                      absl::StrCat("rank ", rank, " of ", request.size, " wants to join a job of ", size_, " ranks")));
+    return absl::FailedPreconditionError(
+        absl::StrCat("rank ", rank, " of ", request.size, " wants to join a job of ", size_, " ranks"));
   }
   RankState& state = ranks_[static_cast<size_t>(rank)];
   for (const auto& [instance, process] : state.processes) {
     if (process == request.process) continue;
-    return Answer(id, sequence,
-                  absl::FailedPreconditionError(absl::StrCat("rank ", rank, " is taken by process ", process,
-                                                             "; process ", request.process, " wants it too")));
+    return absl::FailedPreconditionError(
+        absl::StrCat("rank ", rank, " is taken by process ", process, "; process ", request.process, " wants it too"));
   }
   client.instance = state.joined++;
   state.processes[client.instance] = request.process;
-  Answer(id, sequence, absl::OkStatus());
+  return absl::OkStatus();
+}
+
+void StoreState::Refused(int64_t count, absl::Status last) {
+  refused_ += count;
+  last_refusal_ = std::move(last);
 }
 
 void StoreState::LoseRank(int instance, int rank) {
@@ -313,21 +322,33 @@ void StoreState::Erase(Gathers::iterator gather) {
   gathers_.erase(gather);
 }
 
-// "ranks 2, 3 of 4 did not come"
-std::string StoreState::Missing(const GatherKey& key) const {
+// "ranks 2, 3 of 4 did not come", with why that may be if one of them never joined.
+std::string StoreState::Missing(const GatherKey& key, std::string_view within) const {
   std::vector<int> missing;
+  bool never_joined = false;
   const auto gather = gathers_.find(key);
   for (int rank = 0; gather != gathers_.end() && rank < size_; ++rank) {
-    if (!gather->second.values[static_cast<size_t>(rank)]) missing.push_back(rank);
+    if (gather->second.values[static_cast<size_t>(rank)]) continue;
+    missing.push_back(rank);
+    never_joined |= ranks_[static_cast<size_t>(rank)].joined <= key.first;
   }
-  return absl::StrCat(ListRanks(missing), " of ", size_, " did not come");
+  return absl::StrCat(ListRanks(missing), " of ", size_, " did not come", ToAbsl(within),
+                      never_joined ? Refusals() : "");
+}
+
+std::string StoreState::Refusals() const {
+  if (refused_ == 0) return "";
+  return absl::StrCat(
+      "; ", refused_,
+      refused_ == 1 ? " attempt to join was refused: " : " attempts to join were refused, the last one: ",
+      last_refusal_.message());
 }
 
 absl::Status StoreState::TimedOut(const Wait& wait) const {
   const std::string within = absl::StrFormat(" within %.3g s", wait.timeout_ms / 1e3);
   if (wait.gather) {
     return absl::DeadlineExceededError(
-        absl::StrCat("gather \"", wait.gather->second, "\": ", Missing(*wait.gather), within));
+        absl::StrCat("gather \"", wait.gather->second, "\": ", Missing(*wait.gather, within)));
   }
   return absl::DeadlineExceededError(absl::StrCat("key \"", wait.key.value_or(""), "\" was not set", within));
 }

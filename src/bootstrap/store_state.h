@@ -39,6 +39,10 @@ class StoreState {
   void Disconnected(ConnectionId id);
   void Handle(ConnectionId id, const Frame& frame, TimePoint now);
 
+  // So many more were refused before they were anybody's connection, the last one for this reason: whoever waits in
+  // vain for ranks that never came is told of it.
+  void Refused(int64_t count, absl::Status last);
+
   // Ends the waits whose time is up. NextExpiry: when to call it; TimePoint::max() if nobody waits.
   void Expire(TimePoint now);
   TimePoint NextExpiry() const;
@@ -83,6 +87,7 @@ class StoreState {
   void Answer(ConnectionId to, uint32_t sequence, const absl::Status& status, std::string result = {});
   absl::Status Reserve(size_t bytes);  // counts them, or kResourceExhausted
 
+  absl::Status TryJoin(Client& client, const StoreRequest& request);
   void Join(ConnectionId id, Client& client, uint32_t sequence, const StoreRequest& request);
   void Set(ConnectionId id, uint32_t sequence, const StoreRequest& request);
   void Get(ConnectionId id, Client& client, uint32_t sequence, const StoreRequest& request, TimePoint now);
@@ -97,7 +102,8 @@ class StoreState {
   void Erase(Gathers::iterator gather);
   void LoseRank(int instance, int rank);
   std::optional<int> LostRank(int instance) const;
-  std::string Missing(const GatherKey& key) const;
+  std::string Missing(const GatherKey& key, std::string_view within = {}) const;
+  std::string Refusals() const;
   absl::Status TimedOut(const Wait& wait) const;
 
   const int size_;
@@ -107,6 +113,8 @@ class StoreState {
   std::map<std::string, std::string, std::less<>> values_;
   Gathers gathers_;
   size_t stored_bytes_ = 0;
+  int64_t refused_ = 0;
+  absl::Status last_refusal_;
   std::vector<Reply> replies_;
 };
 

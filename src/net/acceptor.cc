@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "net/handshake_pump.h"
+#include "net/interfaces.h"
 #include "net/socket.h"
 
 namespace gyre {
@@ -114,14 +115,23 @@ void AuthenticatingListener::Admit(UniqueFd fd) {
 void AuthenticatingListener::Advance(Pending& pending) {
   const auto need = pending.pump.Advance(pending.fd.get());
   if (!need.ok()) {
-    ++counts_.refused;
-    counts_.last_refusal = need.status();
+    CountRefusal(pending, need.status());
     return Drop(pending);
   }
   if (*need == HandshakePump::Need::kNothing) return Finish(pending);
   const bool waits_to_write = *need == HandshakePump::Need::kWrite;
   if (waits_to_write == std::exchange(pending.waits_to_write, waits_to_write)) return;
   if (!loop_.Modify(pending.fd.get(), waits_to_write ? EPOLLOUT : EPOLLIN).ok()) Drop(pending);
+}
+
+void AuthenticatingListener::CountRefusal(const Pending& pending, const absl::Status& why) {
+  ++counts_.refused;
+  counts_.last_refusal = why;
+  // Who went away by itself, or never was a rank, explains nobody's absence.
+  if (!pending.handshake.greeted() || pending.handshake.status().ok()) return;
+  ++counts_.refused_peers;
+  const auto from = PeerAddressOf(pending.fd.get());
+  counts_.last_refused_peer = from.ok() ? Annotate(why, *from) : why;
 }
 
 void AuthenticatingListener::Finish(Pending& pending) {

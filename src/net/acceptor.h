@@ -36,6 +36,10 @@ struct AcceptorCounts {
   int64_t dropped = 0;  // to make room
   int64_t pauses = 0;   // accepting rested, for lack of descriptors or memory
   absl::Status last_refusal;
+  // Of the refused, those that had said hello as Gyre's processes do: ranks, most likely. The last one's status begins
+  // with its address, where it has one.
+  int64_t refused_peers = 0;
+  absl::Status last_refused_peer;
   absl::Status last_trouble;  // of accepting itself
 };
 
@@ -68,6 +72,7 @@ class AuthenticatingListener {
   void PauseAccepting();
   void Admit(UniqueFd fd);
   void Advance(Pending& pending);
+  void CountRefusal(const Pending& pending, const absl::Status& why);
   void Finish(Pending& pending);
   void Drop(Pending& pending);
   void DropOne();

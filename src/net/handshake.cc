@@ -163,6 +163,7 @@ void HandshakeServer::ReceiveHello(Bytes input, std::string& output) {
   if (!reader.AtEnd() || !IsRole(role)) return Fail(NotGyre());
   peer_.role = static_cast<Role>(role);
   std::ranges::copy(AsBytes(nonce), peer_nonce_.begin());
+  greeted_ = true;
 
   const Code code = version != kVersion ? kOtherVersion : job != JobDigest(self_.job_id) ? kOtherJob : kGoOn;
   WireWriter writer(output);

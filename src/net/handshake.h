@@ -93,6 +93,9 @@ class HandshakeServer final : public Handshake {
   HandshakeServer(HandshakeIdentity self, std::string secret);
   void Receive(Bytes input, std::string& output) override;
 
+  // Whether a hello came, of whatever job and version: who sent it speaks Gyre's handshake.
+  bool greeted() const { return greeted_; }
+
   // Whether a hello of this job came: not a stranger's garbage, but no proof either.
   bool challenged() const { return challenged_; }
 
@@ -100,6 +103,7 @@ class HandshakeServer final : public Handshake {
   void ReceiveHello(Bytes input, std::string& output);
   void ReceiveProof(Bytes input, std::string& output);
 
+  bool greeted_ = false;
   bool challenged_ = false;
 };
 

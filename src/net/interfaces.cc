@@ -73,6 +73,13 @@ absl::StatusOr<std::string> AddressText(const sockaddr* address) {
   return std::string(text);
 }
 
+absl::StatusOr<std::string> TcpAddressText(const sockaddr_storage& storage) {
+  if (storage.ss_family != AF_INET && storage.ss_family != AF_INET6) {
+    return absl::InvalidArgumentError("the socket is not a TCP socket");
+  }
+  return AddressText(reinterpret_cast<const sockaddr*>(&storage));
+}
+
 int PrefixOf(const sockaddr* netmask) {
   int bits = 0;
   const auto count = [&bits](const auto& mask) {
@@ -131,12 +138,15 @@ absl::StatusOr<std::string> FindAddress(std::string_view choice) {
 absl::StatusOr<std::string> LocalAddressOf(int fd) {
   sockaddr_storage storage{};
   socklen_t length = sizeof(storage);
-  auto* address = reinterpret_cast<sockaddr*>(&storage);
-  if (getsockname(fd, address, &length) != 0) return ErrnoStatus("getsockname");
-  if (storage.ss_family != AF_INET && storage.ss_family != AF_INET6) {
-    return absl::InvalidArgumentError("the socket is not a TCP socket");
-  }
-  return AddressText(address);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) return ErrnoStatus("getsockname");
+  return TcpAddressText(storage);
+}
+
+absl::StatusOr<std::string> PeerAddressOf(int fd) {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof(storage);
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) return ErrnoStatus("getpeername");
+  return TcpAddressText(storage);
 }
 
 }  // namespace gyre

@@ -28,4 +28,7 @@ absl::StatusOr<std::string> FindAddress(std::string_view choice);
 // The address at which a connected or listening socket sits on this machine.
 absl::StatusOr<std::string> LocalAddressOf(int fd);
 
+// The address of a connected socket's other end.
+absl::StatusOr<std::string> PeerAddressOf(int fd);
+
 }  // namespace gyre

@@ -1,7 +1,6 @@
 // The store's server and client together, over real sockets.
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -182,6 +181,43 @@ TEST_F(StoreTest, ConnectRefusesAndExplains) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(1200));
 }
 
+// Strangers whose bytes are no hello explain nobody's absence, and nothing of them is repeated.
+TEST_F(StoreTest, WhoWaitsInVainHearsWhoWasRefused) {
+  Start(3);
+  auto client = Connect(0);
+  ASSERT_THAT(client, IsOk());
+  const auto refused = [&](HandshakeIdentity self, const std::string& secret) {
+    EXPECT_FALSE(StoreClient::Connect(server_->endpoint(), self, size_, secret, In(5000)).ok());
+  };
+  const auto babble = [&] {
+    const UniqueFd stranger = Stranger();
+    ASSERT_THAT(SendAll(stranger.get(), AsBytes(std::string(kHelloBytes, 'x')), In(1000)), IsOk());
+    char byte = 0;
+    EXPECT_LE(recv(stranger.get(), &byte, 1, 0), 0);  // it was sent away
+  };
+  const auto waits_in_vain = [&] { return std::string((*client)->Gather("g", "", In(500)).status().message()); };
+  babble();
+  EXPECT_THAT(waits_in_vain(), testing::EndsWith("ranks 1, 2 of 3 did not come within 0.5 s"));
+  refused({"job", 1, 1, Role::kRank}, "another secret!!");
+  EXPECT_THAT(waits_in_vain(), testing::HasSubstr("0.5 s; 1 attempt to join was refused: 127.0.0.1: rank 1 holds "
+                                                  "another secret than the store; try: "));
+  refused({"job", 1, 2, Role::kRank}, "another secret!!");
+  babble();
+  EXPECT_THAT(waits_in_vain(), testing::HasSubstr("; 2 attempts to join were refused, the last one: 127.0.0.1: rank 2 "
+                                                  "holds another secret than the store; try: "));
+  refused({"job", 0, 2, Role::kRank}, kSecret);
+  EXPECT_THAT(waits_in_vain(), testing::EndsWith("; 3 attempts to join were refused, the last one: 127.0.0.1: this job "
+                                                 "is in epoch 1; rank 2 belongs to epoch 0: it was left over from "
+                                                 "before a restart"));
+  refused({"other", 1, 2, Role::kRank}, kSecret);
+  EXPECT_THAT(waits_in_vain(), testing::HasSubstr("; 4 attempts to join were refused, the last one: 127.0.0.1: rank 2 "
+                                                  "belongs to another job than \"job\""));
+  // Ranks that once were there are not missing because somebody was refused.
+  auto second = Connect(1), third = Connect(2);
+  ASSERT_TRUE(second.ok() && third.ok());
+  EXPECT_THAT(waits_in_vain(), testing::EndsWith("ranks 1, 2 of 3 did not come within 0.5 s"));
+}
+
 TEST_F(StoreTest, ASilentServerEndsAtTheDeadline) {
   const auto listener = ListenTcp({"127.0.0.1", 0}, 8, In(1000));
   ASSERT_THAT(listener, IsOk());
@@ -269,7 +305,7 @@ TEST_F(StoreTest, MemoryBeforeAuthenticationIsBounded) {
   Start(2);
   auto honest = Connect(0);
   ASSERT_THAT(honest, IsOk());
-  const int64_t before = support::ResidentBytes();
+  const int64_t before = support::MemoryInUse();
   std::vector<UniqueFd> strangers;
   const std::string hello(kHelloBytes - 1, 'x');  // all but the last byte: held, not judged
   for (int i = 0; i < 1000; ++i) {
@@ -289,7 +325,7 @@ TEST_F(StoreTest, MemoryBeforeAuthenticationIsBounded) {
   }
   EXPECT_LE(held(), 256);
   EXPECT_GE(held(), 200);
-  EXPECT_LT(support::ResidentBytes() - before, 16 << 20);
+  EXPECT_LT(support::MemoryInUse() - before, 16 << 20);
 }
 
 TEST_F(StoreTest, AnIdleStoreUsesNoProcessor) {

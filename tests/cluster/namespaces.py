@@ -45,24 +45,37 @@ def pids_in(name):
     return [int(pid) for pid in run("ip", "netns", "pids", name).split()]
 
 
+def exists(name):
+    return os.path.exists(f"/run/netns/{name}")
+
+
+def end_all(name):
+    """Ends what runs in the namespace, if there is one."""
+    deadline = time.monotonic() + 5
+    while exists(name) and (pids := pids_in(name)) and time.monotonic() < deadline:
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        time.sleep(0.01)
+
+
 def remove(names):
     """Removes the namespaces, and ends what runs in them."""
-    for name in names:
-        if not os.path.exists(f"/run/netns/{name}"):
-            continue
-        deadline = time.monotonic() + 5
-        while (pids := pids_in(name)) and time.monotonic() < deadline:
-            for pid in pids:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
-            time.sleep(0.01)
+    for name in filter(exists, names):
+        end_all(name)
         run("ip", "netns", "del", name)
 
 
-def remove_at_death(names, folder):
-    """Starts a process that removes them should this one die. Returns a descriptor: writing to it calls that off."""
+def is_refusal(error):
+    """Whether an error of making namespaces says that they cannot be had here."""
+    refusals = ("not permitted", "ermission denied", "No such file", "not supported", "unknown")
+    return any(refusal in str(error) for refusal in refusals)
+
+
+def at_death(do):
+    """Starts a process that does it should this one die. Returns what call_off takes."""
     reading, writing = os.pipe()
     child = os.fork()
     if child != 0:
@@ -79,11 +92,15 @@ def remove_at_death(names, folder):
     os.close(writing)
     if os.read(reading, 1) == b"":
         try:
-            remove(names)
-            folder.cleanup()
+            do()
         finally:
             os._exit(1)
     os._exit(0)
+
+
+def call_off(watcher):
+    os.write(watcher, b".")
+    os.close(watcher)
 
 
 class Cluster:
@@ -94,13 +111,12 @@ class Cluster:
         self.switch = f"gy-{os.getpid()}-switch"
         self.hosts = range(1, hosts + 1)
         self.folder = tempfile.TemporaryDirectory(prefix="gyre-cluster-")
-        self.watcher = remove_at_death([*self.names, self.switch], self.folder)
+        self.watcher = at_death(self.remove)
         try:
             self.make(rate)
         except (RuntimeError, FileNotFoundError) as error:
             self.close()
-            refusals = ("not permitted", "ermission denied", "No such file", "not supported", "unknown")
-            if any(refusal in str(error) for refusal in refusals):
+            if is_refusal(error):
                 raise NotAllowed(str(error)) from error
             raise
 
@@ -135,11 +151,13 @@ class Cluster:
     def close(self):
         if self.watcher is None:
             return
+        self.remove()
+        call_off(self.watcher)
+        self.watcher = None
+
+    def remove(self):
         remove([*self.names, self.switch])
         self.folder.cleanup()
-        os.write(self.watcher, b".")
-        os.close(self.watcher)
-        self.watcher = None
 
     def name(self, host):
         return self.names[host - 1]

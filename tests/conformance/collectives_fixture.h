@@ -1,5 +1,6 @@
 // What the collectives' conformance tests share: tensors in all kinds of places, the definitions of the reductions, and
-// a suite that runs over threads and over processes.
+// a suite that runs over threads and over processes (collectives_fixture.cc), or on every rank of a job that a launcher
+// has started (job_fixture.cc).
 #pragma once
 
 #include <cstdint>
@@ -43,6 +44,9 @@ class Conformance : public testing::TestWithParam<std::tuple<support::Mode, supp
  protected:
   // `body` on every rank, then a barrier.
   void Run(const std::function<void(Runtime&, Communicator&)>& body);
+
+  // How large what is to be large is.
+  static int64_t LargeBytes();
 };
 
 }  // namespace gyre

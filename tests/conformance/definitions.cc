@@ -9,6 +9,21 @@ namespace gyre {
 
 using support::ExactValue;
 
+namespace {
+
+// Integer sums and products wrap.
+double Wrapped(DType dtype, double exact) {
+  switch (dtype) {
+    case DType::kU8: return static_cast<uint8_t>(static_cast<int64_t>(exact));
+    case DType::kI8: return static_cast<int8_t>(static_cast<int64_t>(exact));
+    case DType::kU16: return static_cast<uint16_t>(static_cast<int64_t>(exact));
+    case DType::kI16: return static_cast<int16_t>(static_cast<int64_t>(exact));
+    default: return exact;  // of few ranks' values none is too large
+  }
+}
+
+}  // namespace
+
 double Reduced(ReduceOp op, DType dtype, uint64_t seed, int size, int64_t index) {
   double result = ExactValue(dtype, seed, 0, index);
   for (int r = 1; r < size; ++r) {
@@ -24,7 +39,7 @@ double Reduced(ReduceOp op, DType dtype, uint64_t seed, int size, int64_t index)
   const bool floating = dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF32 || dtype == DType::kF64;
   if (dtype == DType::kBool) return result != 0 ? 1 : 0;
   if (op == ReduceOp::kAverage) return floating ? result / size : std::trunc(result / size);
-  return result;
+  return Wrapped(dtype, result);
 }
 
 double RelativeTolerance(DType dtype) {

@@ -101,6 +101,10 @@ TEST_P(RankRefusal, AWrongSecret) {
   ASSERT_TRUE(first.WaitFor(seconds(20)));
   EXPECT_TRUE(first.err().starts_with("rank 0 of 2 could not join: gather \"join\": rank 1 of 2 did not come within "))
       << first.err();
+  EXPECT_TRUE(first.err().ends_with(
+      " s; 1 attempt to join was refused: 127.0.0.1: rank 1 holds another secret than the store; try: to start both "
+      "from one launcher, or the same GYRE_SECRET_FILE for both\n"))
+      << first.err();
   EXPECT_EQ(first.err().find('\n'), first.err().size() - 1) << first.err();
 }
 

@@ -102,6 +102,14 @@ TEST_F(AcceptorTest, TellsWhyNobodyCame) {
   EXPECT_THAT(acceptor_->Next(In(500)), MatchesStatus(StatusCode::kDeadlineExceeded, "rank 5 holds another secret"));
   peer.join();
   EXPECT_EQ(acceptor_->counts().refused, 1);
+  EXPECT_EQ(acceptor_->counts().refused_peers, 1);
+  const UniqueFd stranger = Stranger();
+  ASSERT_THAT(SendAll(stranger.get(), AsBytes(std::string(kHelloBytes, 'g')), In(1000)), IsOk());
+  EXPECT_FALSE(acceptor_->Next(In(100)).ok());
+  EXPECT_EQ(acceptor_->counts().refused, 2);
+  EXPECT_EQ(acceptor_->counts().refused_peers, 1);  // nothing that a rank would say
+  EXPECT_THAT(acceptor_->counts().last_refused_peer,
+              MatchesStatus(StatusCode::kUnauthenticated, "rank 5 holds another secret"));
 }
 
 TEST_F(AcceptorTest, BoundsThePendingAndDropsTheOldest) {

@@ -76,6 +76,12 @@ TEST(Interfaces, OfASocket) {
     const auto listener = ListenTcp(any, 1, TimePoint::max());
     ASSERT_THAT(listener, IsOk());
     EXPECT_EQ(LocalAddressOf(listener->get()).value_or(""), host);
+    const auto endpoint = LocalEndpoint(listener->get());
+    ASSERT_THAT(endpoint, IsOk());
+    const auto client = ConnectTcp(*endpoint, std::chrono::steady_clock::now() + std::chrono::seconds(5));
+    ASSERT_THAT(client, IsOk());
+    EXPECT_EQ(PeerAddressOf(client->get()).value_or(""), host);
+    EXPECT_FALSE(PeerAddressOf(listener->get()).ok());
   }
   EXPECT_FALSE(LocalAddressOf(0).ok());
 }

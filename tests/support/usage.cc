@@ -1,20 +1,11 @@
 #include "support/usage.h"
 
 #include <time.h>
-#include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 
 namespace gyre::support {
-
-int64_t ResidentBytes() {
-  std::ifstream statm("/proc/self/statm");
-  int64_t total = 0, resident = 0;
-  statm >> total >> resident;
-  return resident * sysconf(_SC_PAGESIZE);
-}
 
 int64_t OpenDescriptors() {
   const std::filesystem::directory_iterator entries("/proc/self/fd");

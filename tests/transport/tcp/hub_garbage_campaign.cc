@@ -35,14 +35,14 @@
 namespace gyre::tcp {
 namespace {
 
+using support::MemoryInUse;
 using support::OpenDescriptors;
-using support::ResidentBytes;
 
 constexpr int kAttackers = 2;
 constexpr uint64_t kEpoch = 5;
 constexpr char kJob[] = "campaign";
-// Before authentication, by the process with its attackers in it. Sanitizers keep freed memory for a while.
-constexpr int64_t kMemoryBound = int64_t{HUB_MEMORY_BOUND_MIB} << 20;
+// Before authentication, by the process with its attackers in it.
+constexpr int64_t kMemoryBound = int64_t{16} << 20;
 
 long long Number(int64_t number) {
   return number;
@@ -87,7 +87,7 @@ class Campaign {
       ++recorded_[static_cast<size_t>(number)];
     }
     while (job_->transfers() < 200 && !job_->failed()) Sleep(20);
-    memory_before_ = ResidentBytes();
+    memory_before_ = MemoryInUse();
     if (part.empty() || part == "strangers") RETURN_IF_ERROR(Annotate(RunStrangers(target), "strangers"));
     if (part.empty() || part == "impostors") RETURN_IF_ERROR(Annotate(RunImpostors(target), "impostors"));
     job_->Pause();
@@ -116,7 +116,7 @@ class Campaign {
     int64_t growth = 0;
     while (running > 0) {
       Sleep(50);
-      growth = std::max(growth, ResidentBytes() - memory_before_);
+      growth = std::max(growth, MemoryInUse() - memory_before_);
       if (std::chrono::steady_clock::now() < next) continue;
       std::printf("%s, %lld transfers of the job, memory %+lld KiB\n", progress().c_str(), Number(job_->transfers()),
                   Number(growth >> 10));
@@ -234,7 +234,7 @@ class Campaign {
       }
       ASSIGN_OR_RETURN(job_, CampaignJob::Start(options));
       while (job_->transfers() < 20 && !job_->failed()) Sleep(5);
-      if (jobs == 0) memory_before_ = ResidentBytes();
+      if (jobs == 0) memory_before_ = MemoryInUse();
       const Target target{*job_, kJob, kEpoch, secret_, {}};
       Liars liars(target, kLiars, Seed(100 + static_cast<uint64_t>(jobs)));
       for (int i = 0; i < 300 && !job_->failed(); ++i) {
@@ -251,10 +251,10 @@ class Campaign {
       job_.reset();
       if (++jobs % 10 != 0) continue;
       std::printf("liars: %lld frames in %lld jobs, memory %+lld KiB\n", Number(frames), Number(jobs),
-                  Number((ResidentBytes() - memory_before_) >> 10));
+                  Number((MemoryInUse() - memory_before_) >> 10));
       std::fflush(stdout);
     }
-    const int64_t growth = ResidentBytes() - memory_before_;
+    const int64_t growth = MemoryInUse() - memory_before_;
     std::printf(
         "liars: %lld frames on %lld connections in %lld jobs; found out %lld times; %lld announcements; %lld transfers "
         "of the jobs; memory grew by %lld KiB\n",
