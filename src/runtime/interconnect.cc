@@ -35,6 +35,11 @@ absl::StatusOr<std::shared_ptr<Interconnect>> Interconnect::Listen(const Config&
   Interconnect* const raw = self.get();
   const tcp::HubEvents events{
       .on_lost = [raw](int rank, const std::string& text) { raw->OnLost(rank, text); },
+      .on_gave_up =
+          [raw](int rank, const std::string& text) {
+            raw->node_->LearnGivenUpBy(rank, text);
+            raw->Ring();
+          },
       .on_left =
           [raw](int rank) {
             raw->node_->LearnDeparture(rank);

@@ -154,11 +154,10 @@ bool HierarchicalOperation::FindBroken() {
 bool HierarchicalOperation::FindLost() {
   shm::Node& node = team_->local().node();
   if (node.losses() == 0) return false;
-  if (const auto given_up = node.LossOf(node.rank())) return FailFor(*given_up);
   for (int rank = 0; rank < team_->size(); ++rank) {
     if (call_.kind == CallKind::kMessage && rank != call_.peer) continue;
     const auto loss = node.LossOf(team_->place(rank).rank);
-    if (loss && !loss->in_order) return FailFor(*loss);
+    if (loss && !loss->left()) return FailFor(*loss);
   }
   return false;
 }
@@ -170,7 +169,7 @@ bool HierarchicalOperation::FindEndedStream(TimePoint now) {
   if (!stream_ended_) stream_ended_ = now;
   if (now - *stream_ended_ < kWaitForTheReason) return false;
   // The peer lives: it only gave this communicator up.
-  return FailFor({-1, true, std::string(stage_.network->status().message())});
+  return FailFor({-1, shm::Node::Loss::End::kLeft, std::string(stage_.network->status().message())});
 }
 
 bool HierarchicalOperation::FailLate() {
@@ -208,7 +207,7 @@ bool HierarchicalOperation::FailFor(const shm::Node::Loss& loss) {
   const shm::Node::Loss cause = team_->local().node().FirstLoss().value_or(loss);
   const std::string then = cause.rank == loss.rank ? "" : absl::StrCat("; then ", loss.text);
   return Fail(absl::AbortedError(absl::StrCat(Context(), " was aborted: ", cause.text, then)),
-              {cause.in_order ? -1 : cause.rank, cause.text});
+              {cause.end == shm::Node::Loss::End::kLost ? cause.rank : -1, cause.text});
 }
 
 // For what only this rank has found; the others' calls end with the same code.

@@ -119,12 +119,10 @@ bool Operation::FindGivenUp() {
   return Fail(absl::Status(words->code, absl::StrCat(Context(), " was aborted: ", words->text)), *words);
 }
 
-// Whether a member that this round waits for is gone, or any in the midst of one: it cannot have come to the next. Or
-// this rank itself was given up.
+// Whether a member that this round waits for is gone, or any in the midst of one: it cannot have come to the next.
 bool Operation::FindLost() {
   shm::Node& node = group_.node();
   if (node.losses() == 0) return false;
-  if (const auto given_up = node.LossOf(node.rank())) return FailFor(*given_up);
   const auto awaited = [this](int m) { return m != rank() && (amid_round_ || !meeting().HasPosted(m)); };
   for (int m = 0; m < size(); ++m) {
     if (!awaited(m)) continue;
@@ -139,7 +137,7 @@ bool Operation::FailFor(const shm::Node::Loss& loss) {
   const shm::Node::Loss cause = group_.node().FirstLoss().value_or(loss);
   const std::string then = cause.rank == loss.rank ? "" : absl::StrCat("; then ", loss.text);
   return Fail(absl::AbortedError(absl::StrCat(Context(), " was aborted: ", cause.text, then)),
-              {cause.in_order ? -1 : cause.rank, cause.text});
+              {cause.end == shm::Node::Loss::End::kLost ? cause.rank : -1, cause.text});
 }
 
 bool Operation::FailLate() {

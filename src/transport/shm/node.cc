@@ -67,7 +67,7 @@ std::optional<Node::Loss> Node::LossOf(int rank) const {
 std::optional<Node::Loss> Node::FirstLoss() const {
   std::lock_guard lock(mutex_);
   for (const Loss& loss : lost_) {
-    if (!loss.in_order) return loss;
+    if (!loss.left()) return loss;
   }
   return std::nullopt;
 }
@@ -86,7 +86,7 @@ void Node::OnGone(int link, PeerFate fate) {
       break;
     case PeerFate::kSilent: text = absl::StrFormat("%s was lost: no heartbeat for over %.1f s", NameOf(rank), timeout);
   }
-  Record({rank, fate == PeerFate::kLeft, std::move(text)});
+  Record({rank, fate == PeerFate::kLeft ? Loss::End::kLeft : Loss::End::kLost, std::move(text)});
   block(options_.rank).doorbell.Ring();
 }
 
@@ -99,14 +99,14 @@ void Node::OnBeat() {
 
 Node::Loss Node::DepartureOf(int rank) {
   AdoptLosses(rank);
-  return {rank, true, absl::StrCat(NameOf(rank), " left the job (its runtime was shut down)")};
+  return {rank, Loss::End::kLeft, absl::StrCat(NameOf(rank), " left the job (its runtime was shut down)")};
 }
 
 // Takes over what a neighbour has learned since the last time. Two threads may do it at once: the later to come finds
 // all of it recorded, at the price of doing it twice.
 void Node::AdoptLosses(int rank) {
-  // A rank that was given up and goes on knows nothing any more: to it, it is the others who are gone.
-  if (const auto loss = LossOf(rank); loss && !loss->in_order) return;
+  // A rank that was lost and goes on knows nothing any more: to it, it is the others who are gone.
+  if (const auto loss = LossOf(rank); loss && loss->end == Loss::End::kLost) return;
   const ControlBlock& neighbour = block(rank);
   const int known = neighbour.losses.size();
   int next = 0;
@@ -119,7 +119,11 @@ void Node::AdoptLosses(int rank) {
     const auto verdict = next == 0 ? neighbour.verdict.Read() : std::nullopt;
     const std::string text =
         verdict ? verdict->text : absl::StrCat(NameOf(lost), " was lost, as rank ", rank, " found");
-    LearnLoss(lost, lost == options_.rank ? absl::StrCat(NameOf(rank), " has given this rank up: ", text) : text);
+    if (lost == options_.rank) {
+      LearnGivenUpBy(rank, absl::StrCat(NameOf(rank), " has given this rank up: ", text));
+    } else {
+      LearnLoss(lost, text);
+    }
   }
   std::lock_guard lock(mutex_);
   adopted_[rank] = std::max(adopted_[rank], known);
@@ -127,36 +131,37 @@ void Node::AdoptLosses(int rank) {
 
 void Node::LearnLoss(int rank, const std::string& text) {
   // It may come from another process's memory: garbage is no rank.
-  if (rank >= 0 && rank < options_.job_size) Record({rank, false, text});
+  if (rank != options_.rank && rank >= 0 && rank < options_.job_size) Record({rank, Loss::End::kLost, text});
+}
+
+void Node::LearnGivenUpBy(int rank, const std::string& text) {
+  Record({rank, Loss::End::kGaveUp, text});
 }
 
 void Node::LearnDeparture(int rank) {
-  Record({rank, true, absl::StrCat(NameOf(rank), " left the job (its runtime was shut down)")});
+  Record({rank, Loss::End::kLeft, absl::StrCat(NameOf(rank), " left the job (its runtime was shut down)")});
 }
 
 void Node::Record(const Loss& loss) {
-  const auto [first, tell] = Remember(loss);
-  if (!first || loss.in_order) return;
+  if (!Remember(loss) || loss.left()) return;
   logger_->info("{}", loss.text);
-  if (tell && options_.on_loss) options_.on_loss(loss.rank, loss.text);
+  if (loss.end == Loss::End::kLost && options_.on_loss) options_.on_loss(loss.rank, loss.text);
 }
 
-// Whether its end is news, and whether others are to be told: a rank that was given up tells that and nothing else.
-Node::News Node::Remember(const Loss& loss) {
+// False: its end was known before.
+bool Node::Remember(const Loss& loss) {
   std::lock_guard lock(mutex_);
-  bool tell = !loss.in_order;
   for (const Loss& known : lost_) {
-    if (known.rank == loss.rank) return {};
-    if (known.rank == options_.rank) tell = false;
+    if (known.rank == loss.rank) return false;
   }
-  if (tell) {
+  if (loss.end == Loss::End::kLost) {
     ControlBlock& own = block(options_.rank);
     own.verdict.Write({loss.rank, loss.text});
     own.losses.Append(loss.rank);
   }
   lost_.push_back(loss);
   loss_count_.store(static_cast<int>(lost_.size()), std::memory_order_seq_cst);
-  return {.first = true, .tell = tell};
+  return true;
 }
 
 void Node::Close() {

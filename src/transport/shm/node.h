@@ -61,28 +61,36 @@ class Node {
   // --- Life and death ---
 
   struct Loss {
+    enum class End : uint8_t {
+      kLost,
+      kLeft,    // it shut its runtime down
+      kGaveUp,  // it takes this rank for lost, which was frozen for too long, say. Nobody else learns that from here
+    };
+
     int rank;
-    bool in_order;     // it shut its runtime down
+    End end;
     std::string text;  // "rank 2 was lost: its process ended"
+
+    bool left() const { return end == End::kLeft; }
   };
 
   // How many ranks are gone: a cheap look for waiting loops.
   int losses() const { return loss_count_.load(std::memory_order_acquire); }
 
-  // What became of a rank, this one included; empty while it lives.
+  // What became of a rank; empty while it lives.
   std::optional<Loss> LossOf(int rank) const;
 
-  // The first rank known to be lost other than in order: the root cause of what follows it.
+  // The first rank known to have ended other than in order: the root cause of what follows it.
   std::optional<Loss> FirstLoss() const;
 
   // What to say of a peer that has left (its block's `left` is set), whether or not the monitor has noticed. Learns
   // first why it left.
   Loss DepartureOf(int rank);
 
-  // Somebody else tells of a rank of the job, on this host or another, that this rank has not noticed yet: it is lost,
-  // or has left in order. It may be this rank, which was frozen for too long, say: it is lost to its own operations
-  // too, and what it finds out about others from then on is no news to anybody.
+  // Somebody else tells of another rank of the job, on this host or another, that this rank has not noticed yet: it is
+  // lost, has given this rank up, or has left in order.
   void LearnLoss(int rank, const std::string& text);
+  void LearnGivenUpBy(int rank, const std::string& text);
   void LearnDeparture(int rank);
 
   // Leaves: peers see it at once, waiting threads of this rank wake. Idempotent.
@@ -96,11 +104,6 @@ class Node {
     int64_t arena_bytes;
   };
 
-  struct News {
-    bool first = false;
-    bool tell = false;
-  };
-
   Node(const NodeOptions& options, OwnMemory own, std::vector<Link> links, Logger logger);
   std::string NameOf(int rank) const;
   const Member& at(int rank) const { return members_.find(rank)->second; }
@@ -108,7 +111,7 @@ class Node {
   void OnBeat();
   void AdoptLosses(int rank);
   void Record(const Loss& loss);
-  News Remember(const Loss& loss);
+  bool Remember(const Loss& loss);
 
   const NodeOptions options_;
   const OwnMemory own_;

@@ -43,9 +43,11 @@ struct HubOptions {
 
 // Called on the hub's thread, which they hold up; they must not call Close or destroy the hub. Any may be empty.
 struct HubEvents {
-  std::function<void(int rank, const std::string& text)> on_lost;  // at most once a peer; the text names it and says
-                                                                   // why. Also of this rank, if a peer has given it up
-  std::function<void(int rank)> on_left;                           // likewise; never both
+  // At most one of the three, once a peer. The text names it and says why.
+  std::function<void(int rank, const std::string& text)> on_lost;
+  std::function<void(int rank, const std::string& text)> on_gave_up;  // it takes this rank for lost, and talks to it no
+                                                                      // more: true or not, nobody else learns it
+  std::function<void(int rank)> on_left;
   std::function<void(int from, const Announcement&)> on_announcement;
   std::function<void()> on_change;  // a connection came to be or a peer ended: who waits for Streams looks again
 };

@@ -182,8 +182,8 @@ void HubLoop::Attach(int rank, UniqueFd fd, bool connector) {
 }
 
 void HubLoop::TellWhatWas(ControlLink& link) const {
-  if (!given_up()) {
-    for (const auto& [lost, text] : board_.Lost()) link.Send(FrameType::kLoss, Encode(Loss{lost, self_.rank, text}));
+  for (const auto& [lost, text] : board_.Lost()) {
+    if (!gave_up_.contains(lost)) link.Send(FrameType::kLoss, Encode(Loss{lost, self_.rank, text}));
   }
   for (const auto& [lost, text] : lost_neighbours_) {
     link.Send(FrameType::kLoss, Encode(Loss{lost, self_.rank, text}));
@@ -223,19 +223,20 @@ absl::Status HubLoop::Interpret(int rank, const Frame& frame) {
 }
 
 void HubLoop::Heard(int teller, const Loss& loss) {
-  if (loss.rank == self_.rank) return GivenUp(teller, loss.text);
+  if (loss.rank == self_.rank) return GaveUp(teller, loss.text);
   // A rank of this host is its own neighbours' to judge.
   if (peers_.contains(loss.rank)) EndLost(loss.rank, loss.reporter, loss.text);
 }
 
-// This rank was frozen for too long, say. It is for the others to judge now, and they hear of its end from itself too.
-void HubLoop::GivenUp(int teller, const std::string& why) {
-  if (!given_up()) {
-    const std::string text = absl::StrCat(peers_.at(teller).address.name, " has given this rank up: ", why);
-    ReportLoss(self_.rank, text);
-    if (events_.on_lost != nullptr) events_.on_lost(self_.rank, text);
-  }
-  Lose(teller, absl::StrCat("it has given this rank up: ", why));
+// Of a rank that was frozen for too long this is so. Should the teller lie, no more than it is lost.
+void HubLoop::GaveUp(int teller, const std::string& why) {
+  const std::string text = absl::StrCat(peers_.at(teller).address.name, " has given this rank up: ", why);
+  if (closing_ || !board_.End(teller, Fate::kLost, text)) return;
+  logger_->info("{}", text);
+  gave_up_.insert(teller);
+  DropConnections(peers_.at(teller));
+  if (events_.on_gave_up != nullptr) events_.on_gave_up(teller, text);
+  Changed();
 }
 
 void HubLoop::LinkEnded(int rank, const absl::Status& why) {
@@ -293,7 +294,7 @@ void HubLoop::EndLost(int rank, int reporter, const std::string& text) {
   if (closing_ || !board_.End(rank, Fate::kLost, text)) return;
   logger_->info("{}", text);
   // Also the lost one: should it still be there, it learns why nobody talks to it.
-  if (!given_up()) ToAll(FrameType::kLoss, Encode(Loss{rank, reporter, text}));
+  ToAll(FrameType::kLoss, Encode(Loss{rank, reporter, text}));
   DropConnections(peers_.at(rank));
   if (events_.on_lost != nullptr) events_.on_lost(rank, text);
   Changed();

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -91,8 +92,7 @@ class HubLoop {
   void Received(int rank, const Frame& frame);
   absl::Status Interpret(int rank, const Frame& frame);
   void Heard(int teller, const Loss& loss);
-  void GivenUp(int teller, const std::string& why);
-  bool given_up() const { return lost_neighbours_.contains(self_.rank); }  // this rank
+  void GaveUp(int teller, const std::string& why);
   void LinkEnded(int rank, const absl::Status& why);
   void ToAll(FrameType type, const std::string& payload);
   void TellWhatWas(ControlLink& link) const;
@@ -117,7 +117,8 @@ class HubLoop {
   std::unique_ptr<AuthenticatingListener> listener_;
   Arrivals arrivals_;                                  // oldest first
   std::vector<std::unique_ptr<ControlLink>> stopped_;  // destroyed between two turns, never within their own callbacks
-  std::map<int, std::string> lost_neighbours_;         // of this host, this rank included: what was said of them
+  std::map<int, std::string> lost_neighbours_;         // of this host: what was said of them
+  std::set<int> gave_up_;                              // peers that have given this rank up
   std::deque<std::string> announcements_;              // this rank's, encoded
   TimePoint last_tick_{};
   int64_t strangers_reported_ = 0;

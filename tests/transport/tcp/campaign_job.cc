@@ -38,6 +38,7 @@ absl::Status CampaignJob::Listen(int number) {
     if (IsHonest(lost)) return Fail(absl::InternalError(text));
     ++lost_liars_;
   };
+  events.on_gave_up = events.on_lost;
   events.on_left = [this](int left) {
     if (IsHonest(left) && !closing_) Fail(absl::InternalError(absl::StrCat("rank ", left, " has left")));
   };

@@ -49,6 +49,7 @@ TestHub::TestHub(int rank, const TestSetup& setup) : rank_(rank) {
     lost_[lost] = text;
     changed_.notify_all();
   };
+  events.on_gave_up = events.on_lost;
   events.on_left = [this](int left) {
     const std::lock_guard lock(mutex_);
     EXPECT_EQ(std::ranges::count(left_, left), 0);
