@@ -49,7 +49,7 @@ Schedule CirculantAllGather(int rank, int size) {
 
 Schedule CirculantAllReduce(int rank, int size) {
   Schedule schedule{.blocks = size, .steps = {}};
-  schedule.steps.reserve(static_cast<size_t>(4 * (size - 1)));
+  schedule.steps.reserve(4 * static_cast<size_t>(size - 1));
   AppendHalving(rank, size, size, schedule);
   AppendDoubling(rank, size, size, schedule);
   return schedule;

@@ -52,7 +52,7 @@ Schedule HalvingDoublingAllReduce(int rank, int size) {
     return schedule;
   }
   const bool stands_for_another = rank + core < size;
-  schedule.steps.reserve(static_cast<size_t>(6 * core));
+  schedule.steps.reserve(6 * static_cast<size_t>(core));
   if (stands_for_another) AppendAll(ReduceFrom, rank + core, schedule);
   for (int distance = core / 2; distance > 0; distance /= 2) AppendHalving(rank, distance, schedule);
   for (int distance = 1; distance < core; distance *= 2) AppendDoubling(rank, distance, schedule);

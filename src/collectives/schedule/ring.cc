@@ -42,7 +42,7 @@ Schedule RingAllGather(int rank, int size) {
 
 Schedule RingAllReduce(int rank, int size) {
   Schedule schedule{.blocks = size, .steps = {}};
-  schedule.steps.reserve(static_cast<size_t>(4 * (size - 1)));
+  schedule.steps.reserve(4 * static_cast<size_t>(size - 1));
   AppendReduceScatter(rank, size, schedule);
   AppendAllGather(rank, size, schedule);
   return schedule;
