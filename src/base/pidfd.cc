@@ -12,9 +12,11 @@ namespace gyre {
 
 namespace {
 
-// Its number in our namespace of processes, from "Pid:\t<number>": -1 once it has ended, 0 if it is not there.
+// Its number in our namespace of processes, from "Pid:\t<number>": 0 if it is not there; -1 once it has ended, or where
+// that cannot be read, for want of descriptors, say.
 pid_t PidOf(int pidfd) {
   std::ifstream info(absl::StrCat("/proc/self/fdinfo/", pidfd));
+  if (!info) return -1;
   pid_t pid = 0;
   for (std::string field; info >> field;) {
     if (field == "Pid:") info >> pid;
@@ -35,11 +37,12 @@ bool SignalPidfd(int pidfd, int signal) {
 
 std::optional<bool> IsStopped(int pidfd) {
   const pid_t pid = PidOf(pidfd);
-  if (pid <= 0) return std::nullopt;
+  if (pidfd < 0 || pid == 0) return std::nullopt;
+  if (pid < 0) return false;
   std::ifstream stat(absl::StrCat("/proc/", pid, "/stat"));
   const std::string text{std::istreambuf_iterator<char>(stat), {}};
   const size_t name_end = text.rfind(')');  // "<pid> (<name>) <state> ...", and a name may hold anything
-  if (name_end == std::string::npos || name_end + 2 >= text.size()) return std::nullopt;
+  if (name_end == std::string::npos || name_end + 2 >= text.size()) return false;
   const char state = text[name_end + 2];
   return state == 'T' || state == 't';
 }

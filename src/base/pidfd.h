@@ -15,8 +15,8 @@ UniqueFd OpenPidfd(pid_t pid);
 // False, with errno, if it could not be sent.
 bool SignalPidfd(int pidfd, int signal);
 
-// Whether a signal or a debugger holds the process up. Nothing if that cannot be seen: it has ended, is in a namespace
-// of processes that is not ours, or /proc is not there.
+// Whether a signal or a debugger holds the process up; false of one that has ended, or where /proc cannot be read just
+// now. Nothing if that cannot be seen at all: it is no process, or in a namespace of processes that is not ours.
 std::optional<bool> IsStopped(int pidfd);
 
 }  // namespace gyre

@@ -27,7 +27,7 @@ TEST(IsStopped, FollowsTheProcess) {
   EXPECT_EQ(IsStopped(process.get()), false);
   EXPECT_TRUE(SignalPidfd(process.get(), SIGKILL));
   ASSERT_EQ(waitpid(child, nullptr, 0), child);
-  EXPECT_EQ(IsStopped(process.get()), std::nullopt) << "it is no more";
+  EXPECT_EQ(IsStopped(process.get()), false) << "it is no more";
 }
 
 TEST(IsStopped, CannotBeSaidOfWhatIsNoProcess) {

@@ -132,7 +132,8 @@ class LeftOver : public testing::TestWithParam<Restart> {
     EXPECT_TRUE(IsOfLoss(status)) << status;
     const bool in_last_words = absl::StrContains(status.message(), absl::StrCat("rank ", GetParam().zombie, " ")) &&
                                absl::StrContains(status.message(), "was lost: no heartbeat");
-    EXPECT_TRUE(in_last_words || absl::StrContains(status.message(), "given this rank up")) << status;
+    const std::string accusation = absl::StrCat("has given rank ", GetParam().zombie, " ");
+    EXPECT_TRUE(in_last_words || absl::StrContains(status.message(), accusation)) << status;
     for (int i = 0; i < 3; ++i) {
       const absl::Status again = runtime.world().AllReduce(data, {.timeout = seconds(10)});
       EXPECT_TRUE(IsOfLoss(again)) << again;

@@ -120,7 +120,7 @@ void Node::AdoptLosses(int rank) {
     const std::string text =
         verdict ? verdict->text : absl::StrCat(NameOf(lost), " was lost, as rank ", rank, " found");
     if (lost == options_.rank) {
-      LearnGivenUpBy(rank, absl::StrCat(NameOf(rank), " has given this rank up: ", text));
+      LearnGivenUpBy(rank, absl::StrCat(NameOf(rank), " has given ", NameOf(lost), " up: ", text));
     } else {
       LearnLoss(lost, text);
     }

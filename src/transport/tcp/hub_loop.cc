@@ -230,7 +230,7 @@ void HubLoop::Heard(int teller, const Loss& loss) {
 
 // Of a rank that was frozen for too long this is so. Should the teller lie, no more than it is lost.
 void HubLoop::GaveUp(int teller, const std::string& why) {
-  const std::string text = absl::StrCat(peers_.at(teller).address.name, " has given this rank up: ", why);
+  const std::string text = absl::StrCat(peers_.at(teller).address.name, " has given rank ", self_.rank, " up: ", why);
   if (closing_ || !board_.End(teller, Fate::kLost, text)) return;
   logger_->info("{}", text);
   gave_up_.insert(teller);

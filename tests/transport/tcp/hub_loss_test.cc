@@ -101,7 +101,7 @@ TEST(Loss, AFrozenPeerIsNamedAndWakesAWaiterAndLearnsOfItLater) {
   support::ProcessGroup group(1, [](const support::Rank& child) {
     TestHub hub(1);
     Join(child.directory, 1, 2, hub);
-    EXPECT_THAT(hub.WaitForLoss(0), Optional(HasSubstr("rank 0 on host h0 has given this rank up")));
+    EXPECT_THAT(hub.WaitForLoss(0), Optional(HasSubstr("rank 0 on host h0 has given rank 1 up")));
     EXPECT_THAT(Send(*hub->Open(4, {0}), 0, "x", In(kPatience)), MatchesStatus(StatusCode::kUnavailable, "was lost"));
   });
   TestHub hub(0, TestSetup::With(Beats(kTimeout)));
@@ -186,7 +186,7 @@ TEST(Loss, OfAPeerReportedByOthersEndsIt) {
   world.ConnectAll();
   world[0]->ReportLoss(2, "rank 2 was lost: so they say");
   for (const int rank : {0, 1}) EXPECT_THAT(world[rank].WaitForLoss(2), Optional(HasSubstr("so they say")));
-  EXPECT_THAT(world[2].WaitForLoss(0), Optional(HasSubstr("has given this rank up")));
+  EXPECT_THAT(world[2].WaitForLoss(0), Optional(HasSubstr("has given rank 2 up")));
 }
 
 // --- Strangers ---
