@@ -16,7 +16,7 @@ namespace gyre::launch {
 struct JobKeys {
   std::string job_id;
   std::string secret;
-  uint64_t epoch = 0;  // a job that is started again keeps its id and secret, and counts this up
+  uint64_t epoch = 0;  // of all jobs of gyrerun, which restarts none; it travels for those that will be
 };
 absl::StatusOr<JobKeys> MakeJobKeys();
 

@@ -3,12 +3,13 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <numeric>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_join.h"
-#include "base/pidfd.h"
 #include "conformance/failure_fixture.h"
 
 namespace gyre {
@@ -64,6 +65,11 @@ class ResumedRank : public testing::TestWithParam<HostSizes> {
  protected:
   static constexpr int kVictim = 1;
 
+  // A file that is there once this rank has given the victim up.
+  static std::filesystem::path GivenUpBy(const std::filesystem::path& directory, int rank) {
+    return directory / absl::StrCat("given-up-by-", rank);
+  }
+
   static void Run(const Rank& rank) {
     RuntimeOptions options = JobOptions(rank, GetParam());
     options.heartbeat_timeout = seconds(1);
@@ -86,6 +92,7 @@ class ResumedRank : public testing::TestWithParam<HostSizes> {
       return;
     }
     EXPECT_THAT(runtime->world().AllReduce(data, {.timeout = kFar}), MatchesStatus(StatusCode::kAborted, "rank 1 "));
+    const std::ofstream given_up(GivenUpBy(rank.directory, rank.rank));
     for (int i = 0; i < 150; ++i) {
       ASSERT_THAT((*without)->AllReduce(data, {.timeout = kFar}), IsOk()) << i;
       std::this_thread::sleep_for(milliseconds(10));
@@ -95,10 +102,15 @@ class ResumedRank : public testing::TestWithParam<HostSizes> {
 
 TEST_P(ResumedRank, HarmsNoCommunicatorThatItIsNoMemberOf) {
   support::ProcessGroup group(std::accumulate(GetParam().begin(), GetParam().end(), 0), Run);
-  const UniqueFd victim = OpenPidfd(group[kVictim].pid());
-  while (IsStopped(victim.get()) == false) std::this_thread::sleep_for(milliseconds(1));
-  std::this_thread::sleep_for(milliseconds(1700));  // given up by all
-  EXPECT_TRUE(SignalPidfd(victim.get(), SIGCONT));
+  const auto until = steady_clock::now() + kFar;
+  for (int r = 0; r < group.size(); ++r) {
+    if (r == kVictim) continue;
+    while (!std::filesystem::exists(GivenUpBy(group.directory(), r)) && steady_clock::now() < until) {
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    EXPECT_TRUE(std::filesystem::exists(GivenUpBy(group.directory(), r))) << r;
+  }
+  group[kVictim].Signal(SIGCONT);
   for (int r = 0; r < group.size(); ++r) group.ExpectSuccess(r);
 }
 

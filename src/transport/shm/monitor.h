@@ -26,8 +26,8 @@ enum class PeerFate {
   kSilent,   // silent for kPatience time-outs; for one, where its process cannot be seen
 };
 
-// A process that nothing holds up is starved of its processor and comes back, as a rule: a virtual machine's may be
-// taken from it for a second and more. So silence alone is no loss before this many time-outs.
+// A process that nothing holds up is starved of its processor and comes back, as a rule, so silence alone is no loss
+// before this many time-outs (docs/gotchas.md).
 inline constexpr int kPatience = 10;
 
 class Monitor {
