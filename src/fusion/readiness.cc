@@ -34,9 +34,10 @@ bool Readiness::Claim(int tensor) {
   return tickets_[static_cast<size_t>(tensor)].compare_exchange_strong(unclaimed, next_ticket_.fetch_add(1));
 }
 
-bool Readiness::Complete(int tensor) {
-  remaining_.fetch_sub(1);
-  return missing_[static_cast<size_t>(bucket_of_[static_cast<size_t>(tensor)])].fetch_sub(1) == 1;
+Readiness::Completion Readiness::Complete(int tensor) {
+  const bool filled = missing_[static_cast<size_t>(bucket_of_[static_cast<size_t>(tensor)])].fetch_sub(1) == 1;
+  const bool first_full = full(0);
+  return {filled, first_full, remaining_.fetch_sub(1) == 1};
 }
 
 std::vector<int> Readiness::Absent(int bucket) const {

@@ -25,8 +25,16 @@ class Readiness {
   // The caller is about to put the tensor's gradient in its place. False: somebody has done so in this step.
   bool Claim(int tensor);
 
-  // It is in its place. True: that has filled the tensor's bucket. REQUIRES: this thread has claimed it.
-  bool Complete(int tensor);
+  struct Completion {
+    bool filled;      // this has filled the tensor's bucket
+    bool first_full;  // the first bucket is full
+    bool last;        // this was the last tensor
+  };
+
+  // It is in its place. Once the last tensor is complete, another thread may restart or destroy this object, so a
+  // thread must not touch it after its Complete, but for the one that waits. REQUIRES: this thread has claimed the
+  // tensor.
+  Completion Complete(int tensor);
 
   // What Complete's callers did before it for the bucket's tensors, the caller now sees.
   bool full(int bucket) const { return missing_[static_cast<size_t>(bucket)].load(std::memory_order_seq_cst) == 0; }

@@ -170,15 +170,23 @@ absl::Status GradientReducer::State::Give(int index, const TensorView* view, boo
   } else {
     gradients_->Give(place);
   }
-  if (!readiness_->Complete(place)) return absl::OkStatus();
-  if (launched_.load()) {
+  const int64_t attempt = attempt_.load();
+  const bool reduces = !gradients_->only_adds();
+  const auto [filled, first_full, last] = readiness_->Complete(place);
+  // From here on the step may have ended, and the next one may have begun.
+  if (!filled && !last) return absl::OkStatus();
+  if (launched_.load() == attempt) {
     step_->Nudge();
-  } else if (!gradients_->only_adds() && readiness_->remaining() > 0 && readiness_->full(0) &&
-             !launched_.exchange(true)) {
+  } else if (reduces && first_full && !last && TakeLaunch(attempt)) {
     // There is something to compute meanwhile. Once everything is ready, Wait does the work itself.
     ranks_->runtime().progress()->Start(ranks_->owner(), step_->lane(), {shared_from_this(), step_.get()});
   }
   return absl::OkStatus();
+}
+
+bool GradientReducer::State::TakeLaunch(int64_t attempt) {
+  int64_t before = attempt - 1;
+  return launched_.compare_exchange_strong(before, attempt);
 }
 
 absl::StatusOr<StepSummary> GradientReducer::State::Wait() {
@@ -196,7 +204,7 @@ absl::StatusOr<StepSummary> GradientReducer::State::Wait() {
   readiness_->Restart();
   gradients_->Restart();
   step_->Restart(steps_ + 1);
-  launched_.store(false);
+  attempt_.fetch_add(1);
   return summary;
 }
 
@@ -204,12 +212,12 @@ absl::Status GradientReducer::State::Reduce(StepSummary& summary) {
   const auto started = std::chrono::steady_clock::now();
   const auto& progress = ranks_->runtime().progress();
   step_->Await();
-  if (launched_.exchange(true)) {
+  if (TakeLaunch(attempt_.load())) {
+    RETURN_IF_ERROR(progress->Run(ranks_->owner(), step_->lane(), *step_));
+  } else {
     step_->Nudge();  // for its deadline
     progress->Wait(*step_);
     RETURN_IF_ERROR(step_->status());
-  } else {
-    RETURN_IF_ERROR(progress->Run(ranks_->owner(), step_->lane(), *step_));
   }
   summary.exposed_seconds = Seconds(std::chrono::steady_clock::now() - started);
   return absl::OkStatus();
@@ -253,9 +261,10 @@ absl::Status GradientReducer::State::Fail(absl::Status status) {
 
 void GradientReducer::State::Close() {
   if (step_ == nullptr || failed_.load()) return;
-  if (readiness_->remaining() == size() && !launched_.load()) return;  // between steps
+  const bool launched = launched_.load() == attempt_.load();
+  if (readiness_->remaining() == size() && !launched) return;  // between steps
   step_->Abandon(absl::StrCat("rank ", communicator_->rank(), " destroyed its reducer amid a step"));
-  if (launched_.load()) ranks_->runtime().progress()->Wait(*step_);
+  if (launched) ranks_->runtime().progress()->Wait(*step_);
 }
 
 }  // namespace gyre

@@ -50,6 +50,7 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   std::string DescribeOptions(const absl::StatusOr<fusion::SavedPlan>& saved) const;
   absl::Status MakeFirstPlan(const absl::StatusOr<fusion::SavedPlan>& saved);
   absl::Status Allocate(int64_t bytes);
+  bool TakeLaunch(int64_t attempt);
   void Follow(fusion::Plan plan);
   absl::Status Replan(StepSummary& summary);
   absl::Status CheckUsable() const;
@@ -76,9 +77,11 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   std::unique_ptr<fusion::Gradients> gradients_;
   std::unique_ptr<fusion::Readiness> readiness_;
   std::unique_ptr<internal::GradientStep> step_;
-  int64_t steps_ = 0;                  // that were reduced
-  std::atomic<bool> started_{false};   // Start was OK
-  std::atomic<bool> launched_{false};  // the step's operation is queued, or about to be
+  int64_t steps_ = 0;                 // that were reduced
+  std::atomic<bool> started_{false};  // Start was OK
+  // Every Wait ends an attempt. Who raises launched_ from the one before to this one is who starts the operation.
+  std::atomic<int64_t> attempt_{1};
+  std::atomic<int64_t> launched_{0};
   std::atomic<bool> failed_{false};
   absl::Status failure_;  // written before failed_
 };

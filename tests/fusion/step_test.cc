@@ -104,19 +104,19 @@ TEST(Readiness, TellsWhenABucketIsFull) {
   for (int step = 0; step < 2; ++step) {
     EXPECT_TRUE(readiness.Claim(1));
     EXPECT_FALSE(readiness.Claim(1));
-    EXPECT_FALSE(readiness.Complete(1));
+    EXPECT_FALSE(readiness.Complete(1).filled);
     EXPECT_FALSE(readiness.full(0));
     EXPECT_TRUE(readiness.Claim(3));
-    EXPECT_TRUE(readiness.Complete(3));
+    EXPECT_TRUE(readiness.Complete(3).filled);
     EXPECT_TRUE(readiness.full(2));
     EXPECT_TRUE(readiness.Claim(0));
     EXPECT_TRUE(readiness.claimed(0));
     EXPECT_FALSE(readiness.full(0));
     EXPECT_EQ(readiness.remaining(), 2);
-    EXPECT_TRUE(readiness.Complete(0));
+    EXPECT_TRUE(readiness.Complete(0).filled);
     EXPECT_TRUE(readiness.full(0));
     EXPECT_TRUE(readiness.Claim(2));
-    EXPECT_TRUE(readiness.Complete(2));
+    EXPECT_TRUE(readiness.Complete(2).filled);
     EXPECT_EQ(readiness.remaining(), 0);
     EXPECT_THAT(readiness.Order(), ElementsAre(1, 3, 0, 2));
     readiness.Restart();
@@ -130,20 +130,23 @@ TEST(Readiness, EachBucketIsFilledByOneOfManyThreads) {
   const Plan plan = PlanInOrder(tensors, 320);
   Readiness readiness(300);
   readiness.Follow(plan);
-  std::atomic<int> filled{0}, claimed{0};
+  std::atomic<int> filled{0}, claimed{0}, lasts{0};
   std::vector<std::thread> threads;
   for (int t = 0; t < 3; ++t) {
     threads.emplace_back([&] {
       for (int tensor = 0; tensor < 300; ++tensor) {
         if (!readiness.Claim(tensor)) continue;
         ++claimed;
-        if (readiness.Complete(tensor)) ++filled;
+        const auto [fills, first_full, last] = readiness.Complete(tensor);
+        if (fills) ++filled;
+        if (last) ++lasts;
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(claimed, 300);
   EXPECT_EQ(filled, static_cast<int>(plan.buckets.size()));
+  EXPECT_EQ(lasts, 1);
   EXPECT_EQ(readiness.remaining(), 0);
 }
 
