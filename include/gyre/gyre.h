@@ -6,6 +6,7 @@
 #include "gyre/dtype.h"
 #include "gyre/optimizer.h"
 #include "gyre/options.h"
+#include "gyre/reducer.h"
 #include "gyre/runtime.h"
 #include "gyre/tensor.h"
 #include "gyre/version.h"

@@ -174,6 +174,7 @@ absl::StatusOr<Config> LoadConfig(const RuntimeOptions& options, const Environme
   reader.Milliseconds("GYRE_HEARTBEAT_INTERVAL_MS", config.heartbeat_interval);
   reader.Milliseconds("GYRE_HEARTBEAT_TIMEOUT_MS", config.heartbeat_timeout);
   reader.Bytes("GYRE_ARENA_BYTES", config.arena_bytes);
+  reader.Bytes("GYRE_FUSION_BYTES", config.fusion_bytes);
   reader.Boolean("GYRE_SPIN", config.spin);
   reader.Level("GYRE_LOG_LEVEL", config.log_level);
   RETURN_IF_ERROR(reader.status());

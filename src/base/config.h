@@ -29,7 +29,8 @@ struct Config {
   std::chrono::milliseconds operation_timeout{300'000};
   std::chrono::milliseconds heartbeat_interval{100};
   std::chrono::milliseconds heartbeat_timeout{1'000};
-  int64_t arena_bytes = 0;  // 0: the default
+  int64_t arena_bytes = 0;                  // 0: the default
+  int64_t fusion_bytes = int64_t{8} << 20;  // GYRE_FUSION_BYTES: where ReducerOptions::bucket_bytes is unset
   std::optional<bool> spin;
   LogLevel log_level = LogLevel::kWarning;
 };

@@ -12,7 +12,7 @@ bool Pollable::AddWaits(std::vector<pollfd>&) const {
 
 void Lane::Enqueue(std::shared_ptr<Pollable> operation) {
   std::lock_guard lock(mutex_);
-  queue_.push_back(std::move(operation));
+  queue_.PushBack(std::move(operation));
   state_.fetch_add(kQueued, std::memory_order_release);
 }
 
@@ -29,13 +29,13 @@ bool Lane::CheckFrom(size_t first, TimePoint now) {
   std::vector<std::shared_ptr<Pollable>> ended;
   {
     std::lock_guard lock(mutex_);
-    for (auto it = queue_.begin() + static_cast<std::ptrdiff_t>(first); it != queue_.end();) {
-      if (!(*it)->Check(now)) {
-        ++it;
+    for (size_t place = first; place < queue_.size();) {
+      if (!queue_[place]->Check(now)) {
+        ++place;
         continue;
       }
-      ended.push_back(std::move(*it));
-      it = queue_.erase(it);
+      ended.push_back(queue_[place]);
+      queue_.Erase(place);
       state_.fetch_sub(kQueued, std::memory_order_release);
     }
   }
@@ -48,7 +48,7 @@ bool Lane::AddWaits(std::vector<pollfd>& waits) {
   std::shared_ptr<Pollable> operation;
   {
     std::lock_guard lock(mutex_);
-    operation = queue_.front();
+    operation = queue_[0];
   }
   const bool all = operation->AddWaits(waits);
   state_.fetch_sub(kDriven, std::memory_order_release);
@@ -58,7 +58,7 @@ bool Lane::AddWaits(std::vector<pollfd>& waits) {
 TimePoint Lane::NextDeadline() {
   TimePoint next = TimePoint::max();
   std::lock_guard lock(mutex_);
-  for (const auto& operation : queue_) next = std::min(next, operation->deadline());
+  for (size_t place = 0; place < queue_.size(); ++place) next = std::min(next, queue_[place]->deadline());
   return next;
 }
 
@@ -67,7 +67,7 @@ shm::Progress Lane::Drive(const TimePoint* now) {
   std::shared_ptr<Pollable> operation;
   {
     std::lock_guard lock(mutex_);
-    operation = queue_.front();
+    operation = queue_[0];
   }
   const shm::Progress progress = operation->Poll();
   if (progress != shm::Progress::kDone && (now == nullptr || !operation->Check(*now))) {
@@ -77,7 +77,7 @@ shm::Progress Lane::Drive(const TimePoint* now) {
   }
   {
     std::lock_guard lock(mutex_);
-    queue_.pop_front();
+    queue_.PopFront();
   }
   state_.fetch_sub(kDriven + kQueued, std::memory_order_release);
   operation->MarkDone();

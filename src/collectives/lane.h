@@ -3,10 +3,13 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <atomic>
-#include <deque>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -46,10 +49,48 @@ class Pollable {
   void MarkDone() { done_.store(true, std::memory_order_seq_cst); }
 
  protected:
+  // For an object that is used again. REQUIRES: done(), or it was never queued; nobody waits for it.
+  void Restart() {
+    status_ = absl::OkStatus();
+    done_.store(false, std::memory_order_release);
+  }
+
   absl::Status status_;
 
  private:
   std::atomic<bool> done_{false};
+};
+
+// First in, first out. Memory that it once had it keeps: what is queued again and again costs no allocation.
+class OperationQueue {
+ public:
+  size_t size() const { return size_; }
+  std::shared_ptr<Pollable>& operator[](size_t place) { return ring_[(first_ + place) % ring_.size()]; }
+
+  void PushBack(std::shared_ptr<Pollable> operation) {
+    if (size_ == ring_.size()) Grow();
+    (*this)[size_++] = std::move(operation);
+  }
+  void PopFront() {
+    (*this)[0].reset();
+    first_ = (first_ + 1) % ring_.size();
+    --size_;
+  }
+  void Erase(size_t place) {
+    for (; place + 1 < size_; ++place) (*this)[place] = std::move((*this)[place + 1]);
+    (*this)[--size_].reset();
+  }
+
+ private:
+  void Grow() {
+    std::vector<std::shared_ptr<Pollable>> larger(std::max<size_t>(4, 2 * ring_.size()));
+    for (size_t i = 0; i < size_; ++i) larger[i] = std::move((*this)[i]);
+    ring_.swap(larger);
+    first_ = 0;
+  }
+
+  std::vector<std::shared_ptr<Pollable>> ring_;
+  size_t first_ = 0, size_ = 0;
 };
 
 // Thread-safe. A thread that drives the lane has it to itself until it lets go.
@@ -91,7 +132,7 @@ class Lane {
 
   std::atomic<uint32_t> state_{0};
   std::mutex mutex_;
-  std::deque<std::shared_ptr<Pollable>> queue_;  // guarded by mutex_
+  OperationQueue queue_;  // guarded by mutex_
 };
 
 }  // namespace gyre::internal

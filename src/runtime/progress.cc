@@ -100,13 +100,14 @@ void Progress::Wait(Pollable& operation) {
   if (active_count_.load() != 0) WakeBackground();
 }
 
+Progress::Lanes Progress::ActiveLanes() {
+  std::lock_guard lock(mutex_);
+  return {active_.begin(), active_.end()};
+}
+
 shm::Progress Progress::DriveAll(const TimePoint* now) {
   if (active_count_.load() == 0) return shm::Progress::kNone;
-  std::vector<std::shared_ptr<Lane>> lanes;
-  {
-    std::lock_guard lock(mutex_);
-    lanes = active_;
-  }
+  const Lanes lanes = ActiveLanes();
   auto result = shm::Progress::kNone;
   bool ended = false;
   for (const auto& lane : lanes) {
@@ -136,11 +137,7 @@ TimePoint Progress::NextDeadline() {
 }
 
 bool Progress::AddWaits(std::vector<pollfd>& waits) {
-  std::vector<std::shared_ptr<Lane>> lanes;
-  {
-    std::lock_guard lock(mutex_);
-    lanes = active_;
-  }
+  const Lanes lanes = ActiveLanes();
   bool nothing_else = true;
   for (const auto& lane : lanes) nothing_else = lane->AddWaits(waits) && nothing_else;
   return nothing_else;

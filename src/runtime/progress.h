@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "collectives/lane.h"
 #include "transport/shm/node.h"
@@ -38,6 +39,8 @@ class Progress {
  private:
   void Queue(const std::shared_ptr<void>& owner, Lane& lane, std::shared_ptr<Pollable> operation);
   void WakeBackground();
+  using Lanes = absl::InlinedVector<std::shared_ptr<Lane>, 8>;  // a look at a few lanes allocates nothing
+  Lanes ActiveLanes();
   shm::Progress DriveAll(const TimePoint* now);
   void OnEnded();
   TimePoint NextDeadline();

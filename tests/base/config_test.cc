@@ -41,6 +41,7 @@ TEST(Config, ReadsEveryVariable) {
                             {"GYRE_HEARTBEAT_INTERVAL_MS", "50"},
                             {"GYRE_HEARTBEAT_TIMEOUT_MS", "0"},
                             {"GYRE_ARENA_BYTES", "1048576"},
+                            {"GYRE_FUSION_BYTES", "123457"},
                             {"GYRE_SPIN", "0"},
                             {"GYRE_LOG_LEVEL", "debug"}});
   ASSERT_THAT(config, IsOk());
@@ -57,6 +58,7 @@ TEST(Config, ReadsEveryVariable) {
   EXPECT_EQ(config->heartbeat_interval.count(), 50);
   EXPECT_EQ(config->heartbeat_timeout.count(), 0);
   EXPECT_EQ(config->arena_bytes, 1048576);
+  EXPECT_EQ(config->fusion_bytes, 123457);
   EXPECT_EQ(config->spin, false);
   EXPECT_EQ(config->log_level, LogLevel::kDebug);
 }

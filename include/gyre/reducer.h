@@ -1,0 +1,137 @@
+// GradientReducer: averages (or sums) a model's gradients over all ranks, step after step, while the backward pass is
+// still computing.
+//
+//   ASSIGN_OR_RETURN(auto reducer, gyre::GradientReducer::Create(runtime->world()));
+//   for (Parameter& p : parameters) ASSIGN_OR_RETURN(p.index, reducer->Register(p.name, p.shape));
+//   RETURN_IF_ERROR(reducer->Start());
+//   for each step:
+//     backward pass: writes a gradient to reducer->gradient(p.index), calls reducer->Ready(p.index)
+//     ASSIGN_OR_RETURN(const gyre::StepSummary step, reducer->Wait());
+//     update the weights with the averages, which are where the gradients were
+//
+// Gradients are matched by name: ranks may register them, and have them ready, in any order. They travel in buckets in
+// the order of a plan that all ranks share. The first plan is made from the order in which rank 0 registered, reversed;
+// after two steps, from the order in which rank 0's gradients became ready; then it stays. From then on a step has no
+// message but the gradients'. A plan can be saved and given back (ReducerOptions::plan): equal inputs on the same ranks
+// and hosts then give equal bits.
+//
+// Threads: Ready and Missing may be called from any thread; everything else by one thread at a time. The first Ready of
+// a step must come after the Wait of the step before has returned.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "gyre/communicator.h"
+#include "gyre/export.h"
+#include "gyre/tensor.h"
+
+namespace gyre {
+
+// All of them must be equal on all ranks; Start finds out.
+struct ReducerOptions {
+  ReduceOp op = ReduceOp::kAverage;  // or kSum
+  double prescale = 1.0;             // result = postscale * op over ranks of (prescale * gradient)
+  double postscale = 1.0;
+
+  // Global-norm clipping: where the Euclidean norm of all results together is above this, all are scaled down to it.
+  std::optional<double> max_norm = std::nullopt;
+
+  // A step whose results hold an infinity or a NaN says so (StepSummary::skipped) on all ranks alike. It is decided
+  // from the results, which all ranks have, and costs no message, but a pass over them.
+  bool skip_non_finite = false;
+
+  // Gradients of so many micro-batches are added up on each rank before they are reduced: each ends in a Wait, and only
+  // that of the last one communicates. kAverage divides by this too.
+  int accumulate = 1;
+
+  // Most bytes of a bucket, unless one tensor has more. Default: GYRE_FUSION_BYTES, or 8 MiB.
+  std::optional<int64_t> bucket_bytes = std::nullopt;
+
+  // What plan() gave once, for the same gradients: no planning. Empty: as described above.
+  std::string plan = {};
+
+  std::optional<std::chrono::milliseconds> timeout = std::nullopt;  // default: the runtime's operation_timeout
+};
+
+// What became of a step.
+struct StepSummary {
+  int64_t step = 0;            // 1, 2, ...: of reduced steps
+  bool reduced = true;         // false: a micro-batch that was only added up; what follows is 0 then
+  bool skipped = false;        // skip_non_finite found cause: leave the weights alone
+  int64_t bytes = 0;           // of all gradients, in the dtypes they were registered with
+  int buckets = 0;             //
+  int calls = 0;               // collective operations
+  int control_messages = 0;    // collective operations that carried no gradients: 0 once the plan stays
+  double exposed_seconds = 0;  // how long Wait took to reduce what the backward pass had not hidden
+  std::optional<double> norm;  // of all results before clipping; only with max_norm or skip_non_finite
+};
+
+class GYRE_EXPORT GradientReducer {
+ public:
+  // Collective over `communicator`: the reducer works on a communicator of its own with the same ranks, so that it
+  // never gets mixed up with the program's calls. `communicator` may be destroyed before it; the runtime must not be
+  // shut down before it. kInvalidArgument for an option out of its range.
+  static absl::StatusOr<std::unique_ptr<GradientReducer>> Create(Communicator& communicator,
+                                                                 const ReducerOptions& options = {});
+  ~GradientReducer();
+  GradientReducer(const GradientReducer&) = delete;
+  GradientReducer& operator=(const GradientReducer&) = delete;
+
+  // Before Start. Returns the gradient's index on this rank: 0, 1, ... A shape may have dimensions of 0; no dimensions
+  // are one element. Dtypes are those that gradients travel in: kF32, kF64, kF16 or kBF16.
+  // kInvalidArgument for a name that is taken, a negative dimension, another dtype.
+  absl::StatusOr<int> Register(std::string_view name, std::span<const int64_t> shape, DType dtype = DType::kF32);
+
+  // Collective: agrees with all ranks on the set of gradients and on the options, and makes their memory.
+  //   kInvalidArgument     the first difference between two ranks, named with both ranks, on all ranks; or a plan
+  //                        (ReducerOptions::plan) for other gradients
+  //   kDataLoss            the plan is no plan
+  //   kResourceExhausted   the arena has no room
+  absl::Status Start();
+
+  // After Start: where gradient `index` lives in memory that the host's ranks share, zero at first. What is written
+  // there travels without a copy, and the result takes its place. Stays where it is as long as the reducer lives.
+  // Other ranks write to it between Ready and Wait: leave it alone then. An empty view for an unknown index.
+  TensorView gradient(int index) const;
+
+  // Says that the gradient is there: in gradient(index), or in memory of the program's own, where the result will be as
+  // well. The program's memory has as many elements; its dtype may be another floating-point one, and is converted on
+  // its way in and out. It must stay as it is until Wait returns. Communication starts as soon as a bucket is full.
+  // Does not block for longer than a copy.
+  //   kInvalidArgument      an unknown index, a view of another size
+  //   kFailedPrecondition   before Start; this step has this gradient already (says which); the reducer has failed
+  absl::Status Ready(int index);
+  absl::Status Ready(int index, TensorView view);
+
+  // This rank has no gradient for this parameter in this step: it contributes zeros, and the result is in
+  // gradient(index). Errors as Ready.
+  absl::Status Missing(int index);
+
+  // Ends the step: helps to reduce what is left and returns when all results are there. Other threads may still be
+  // calling Ready. After an error the reducer is unusable, results are undefined, and every later call says why.
+  //   kAborted            a rank was lost, or its reducer failed
+  //   kDeadlineExceeded   names the ranks that did not come, or the gradients of this rank that were never ready
+  absl::StatusOr<StepSummary> Wait();
+
+  int size() const;      // gradients
+  bool planned() const;  // whether the plan stays: after two steps, or with ReducerOptions::plan from Start on
+
+  // The plan in use, as text to be kept and given back. REQUIRES: Start was OK.
+  std::string plan() const;
+
+ private:
+  class State;
+  explicit GradientReducer(std::shared_ptr<State> state);
+
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace gyre

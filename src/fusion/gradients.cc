@@ -1,0 +1,85 @@
+#include "fusion/gradients.h"
+
+#include <cstring>
+#include <utility>
+
+#include "fusion/arithmetic.h"
+
+namespace gyre::fusion {
+
+Gradients::Gradients(std::vector<TensorInfo> tensors, Layout layout, std::byte* memory, int64_t own_call_bytes,
+                     int accumulate)
+    : tensors_(std::move(tensors)),
+      layout_(std::move(layout)),
+      memory_(memory),
+      own_call_bytes_(own_call_bytes),
+      accumulate_(accumulate),
+      given_views_(tensors_.size()),
+      sums_(accumulate > 1 ? static_cast<size_t>(layout_.bytes) : 0) {}
+
+TensorView Gradients::home(int tensor) const {
+  const auto index = static_cast<size_t>(tensor);
+  return {memory_ + layout_.begins[index], tensors_[index].count, tensors_[index].dtype};
+}
+
+TensorView Gradients::sum(int tensor) {
+  const auto index = static_cast<size_t>(tensor);
+  return {sums_.data() + layout_.begins[index], tensors_[index].count, tensors_[index].dtype};
+}
+
+// What is in `from` goes into the tensor's sum; with the last, the sum goes to `to`.
+void Gradients::Accumulate(int tensor, TensorView from, TensorView to) {
+  if (only_adds()) {
+    if (given_ == 0) return Convert(from, sum(tensor));
+    return Add(from, sum(tensor));
+  }
+  Convert(from, to);
+  if (accumulate_ > 1) Add(sum(tensor), to);
+}
+
+void Gradients::Give(int tensor) {
+  given_views_[static_cast<size_t>(tensor)] = {};
+  Accumulate(tensor, home(tensor), home(tensor));
+}
+
+void Gradients::Give(int tensor, TensorView view) {
+  const auto index = static_cast<size_t>(tensor);
+  given_views_[index] = view;
+  const bool same_dtype = view.dtype == tensors_[index].dtype;
+  if (!same_dtype) Convert(view, home(tensor));
+  Accumulate(tensor, same_dtype ? view : home(tensor), same_dtype && IsLarge(tensor) ? view : home(tensor));
+}
+
+void Gradients::GiveZeros(int tensor) {
+  given_views_[static_cast<size_t>(tensor)] = {};
+  const TensorView zeros = home(tensor);
+  if (zeros.count > 0) std::memset(zeros.data, 0, static_cast<size_t>(zeros.bytes()));
+  Accumulate(tensor, zeros, zeros);
+}
+
+TensorView Gradients::BufferOf(const Part& part) const {
+  if (part.tensors.size() == 1 && IsLarge(part.tensors[0])) {
+    const TensorView& view = given_views_[static_cast<size_t>(part.tensors[0])];
+    if (view.data != nullptr && view.dtype == part.dtype) return view;
+  }
+  return {memory_ + part.begin, part.count, part.dtype};
+}
+
+void Gradients::Deliver(const Part& part) {
+  const void* const reduced = BufferOf(part).data;
+  for (const int tensor : part.tensors) {
+    const TensorView& view = given_views_[static_cast<size_t>(tensor)];
+    if (view.data != nullptr && view.data != reduced) Convert(home(tensor), view);
+  }
+}
+
+TensorView Gradients::result(int tensor) const {
+  const TensorView& view = given_views_[static_cast<size_t>(tensor)];
+  return view.data != nullptr ? view : home(tensor);
+}
+
+void Gradients::Restart() {
+  given_ = only_adds() ? given_ + 1 : 0;
+}
+
+}  // namespace gyre::fusion

@@ -1,0 +1,64 @@
+// Gradients: where a step's gradients are, and how they get from there into what is reduced and back. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "fusion/layout.h"
+#include "fusion/plan.h"
+#include "gyre/tensor.h"
+
+namespace gyre::fusion {
+
+// Every gradient has a home in one piece of memory, and may be given in memory of the program's own instead. Then it is
+// copied home, and the result back; or it is reduced where it is, if it is large and has a call of its own.
+//
+// Give and GiveZeros may be called for different tensors at once; everything else needs the object to itself.
+class Gradients {
+ public:
+  // `memory` has layout.bytes, zero, and must outlive it. `own_call_bytes`: as given to MakeParts. `accumulate`: how
+  // many gradients of each tensor are added up before the sum is reduced.
+  Gradients(std::vector<TensorInfo> tensors, Layout layout, std::byte* memory, int64_t own_call_bytes, int accumulate);
+
+  const std::vector<TensorInfo>& tensors() const { return tensors_; }
+  const Layout& layout() const { return layout_; }
+
+  TensorView home(int tensor) const;
+
+  // Whether what is given now is only added up.
+  bool only_adds() const { return given_ + 1 < accumulate_; }
+
+  // The gradient is at home, or in `view`, which has as many elements.
+  void Give(int tensor);
+  void Give(int tensor, TensorView view);
+  void GiveZeros(int tensor);
+
+  // What is to be reduced in place for this part, once its tensors were given.
+  TensorView BufferOf(const Part& part) const;
+
+  // The part was reduced: results go to where the gradients came from.
+  void Deliver(const Part& part);
+
+  // Where the tensor's gradient was given, and its result is.
+  TensorView result(int tensor) const;
+
+  // All were given: from now on it is the next step's turn, or the next one's to be added.
+  void Restart();
+
+ private:
+  bool IsLarge(int tensor) const { return tensors_[static_cast<size_t>(tensor)].bytes() >= own_call_bytes_; }
+  TensorView sum(int tensor);
+  void Accumulate(int tensor, TensorView from, TensorView to);
+
+  const std::vector<TensorInfo> tensors_;
+  const Layout layout_;
+  std::byte* const memory_;
+  const int64_t own_call_bytes_;
+  const int accumulate_;
+  int given_ = 0;                        // how many gradients of each tensor are in the sums
+  std::vector<TensorView> given_views_;  // by tensor; data is null where it is at home
+  std::vector<std::byte> sums_;          // laid out like the memory; empty where nothing is added up
+};
+
+}  // namespace gyre::fusion

@@ -1,0 +1,137 @@
+// Plans as text:
+//
+//   gyre-plan 1 <tensors> <buckets>
+//   tensor <dtype> <elements> <name, escaped as in C>      one line a tensor
+//   bucket <tensor> <tensor> ...                           one line a bucket; its layout follows from its tensors
+//   end <xxh3 of all before this line, in hexadecimal>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status.h"
+#include "fusion/plan.h"
+#include "xxhash.h"
+
+namespace gyre::fusion {
+
+namespace {
+
+constexpr absl::string_view kMagic = "gyre-plan 1 ";
+
+// No sum of so many tensors of so many elements leaves 64 bits.
+constexpr int64_t kMostTensors = 1 << 20;
+constexpr int64_t kMostElements = int64_t{1} << 40;
+
+absl::Status Bad(absl::string_view what) {
+  return absl::DataLossError(absl::StrCat("not a saved plan: ", what));
+}
+
+std::string Checksum(absl::string_view text) {
+  return absl::StrCat(absl::Hex(XXH3_64bits(text.data(), text.size()), absl::kZeroPad16));
+}
+
+bool ParseNumber(absl::string_view text, int64_t most, int64_t& number) {
+  return absl::SimpleAtoi(text, &number) && number >= 0 && number <= most;
+}
+
+// Takes lines off the front of a text.
+class Lines {
+ public:
+  explicit Lines(absl::string_view text) : rest_(text) {}
+
+  // The next line's words, at most `most`: the last one has the line's rest.
+  absl::StatusOr<std::vector<absl::string_view>> Next(absl::string_view first_word, int most) {
+    const size_t end = rest_.find('\n');
+    if (end == absl::string_view::npos) return Bad("it ends early");
+    std::vector<absl::string_view> words = absl::StrSplit(rest_.substr(0, end), absl::MaxSplits(' ', most - 1));
+    rest_.remove_prefix(end + 1);
+    if (words[0] != first_word) return Bad(absl::StrCat("no line that begins with \"", first_word, "\" in its place"));
+    words.erase(words.begin());
+    return words;
+  }
+
+  bool done() const { return rest_.empty(); }
+
+ private:
+  absl::string_view rest_;
+};
+
+absl::StatusOr<TensorInfo> ReadTensor(Lines& lines) {
+  ASSIGN_OR_RETURN(const auto words, lines.Next("tensor", 4));
+  if (words.size() != 3) return Bad("a tensor without dtype, elements and name");
+  TensorInfo tensor;
+  const auto dtype = ParseDType({words[0].data(), words[0].size()});
+  if (!dtype) return Bad(absl::StrCat("unknown dtype \"", absl::CHexEscape(words[0].substr(0, 16)), "\""));
+  tensor.dtype = *dtype;
+  if (!ParseNumber(words[1], kMostElements, tensor.count)) return Bad("a tensor's number of elements");
+  if (!absl::CUnescape(words[2], &tensor.name)) return Bad("a tensor's name");
+  return tensor;
+}
+
+absl::StatusOr<Bucket> ReadBucket(Lines& lines, const std::vector<TensorInfo>& tensors, std::vector<bool>& seen) {
+  ASSIGN_OR_RETURN(const auto words, lines.Next("bucket", std::numeric_limits<int>::max()));
+  if (words.empty()) return Bad("an empty bucket");
+  std::vector<int> members;
+  for (const absl::string_view word : words) {
+    int64_t index = 0;
+    if (!ParseNumber(word, std::ssize(tensors) - 1, index)) return Bad("a bucket with a tensor that does not exist");
+    const auto at = static_cast<size_t>(index);
+    if (seen[at]) return Bad("a tensor in two places");
+    seen[at] = true;
+    if (!members.empty() && tensors[at].dtype != tensors[static_cast<size_t>(members[0])].dtype) {
+      return Bad("a bucket of several dtypes");
+    }
+    members.push_back(static_cast<int>(index));
+  }
+  return MakeBucket(tensors, std::move(members));
+}
+
+}  // namespace
+
+std::string ToText(const SavedPlan& saved) {
+  std::string text = absl::StrCat(kMagic, saved.tensors.size(), " ", saved.plan.buckets.size(), "\n");
+  for (const TensorInfo& tensor : saved.tensors) {
+    absl::StrAppend(&text, "tensor ", ToAbsl(DTypeName(tensor.dtype)), " ", tensor.count, " ",
+                    absl::CHexEscape(tensor.name), "\n");
+  }
+  for (const Bucket& bucket : saved.plan.buckets) {
+    absl::StrAppend(&text, "bucket");
+    for (const int tensor : bucket.tensors) absl::StrAppend(&text, " ", tensor);
+    absl::StrAppend(&text, "\n");
+  }
+  return absl::StrCat(text, "end ", Checksum(text), "\n");
+}
+
+absl::StatusOr<SavedPlan> FromText(std::string_view text) {
+  const absl::string_view all = ToAbsl(text);
+  const size_t end = all.rfind("end ");
+  if (end == absl::string_view::npos) return Bad("it has no end");
+  if (all.substr(end) != absl::StrCat("end ", Checksum(all.substr(0, end)), "\n")) return Bad("its checksum differs");
+  Lines lines(all.substr(0, end));
+  ASSIGN_OR_RETURN(const auto head, lines.Next("gyre-plan", 4));
+  int64_t tensors = 0, buckets = 0;
+  if (head.size() != 3 || head[0] != "1") return Bad("another version than 1");
+  if (!ParseNumber(head[1], kMostTensors, tensors) || !ParseNumber(head[2], tensors, buckets)) {
+    return Bad("its numbers of tensors and buckets");
+  }
+  SavedPlan saved;
+  for (int64_t i = 0; i < tensors; ++i) {
+    ASSIGN_OR_RETURN(TensorInfo tensor, ReadTensor(lines));
+    saved.tensors.push_back(std::move(tensor));
+  }
+  std::vector<bool> seen(saved.tensors.size());
+  for (int64_t i = 0; i < buckets; ++i) {
+    ASSIGN_OR_RETURN(Bucket bucket, ReadBucket(lines, saved.tensors, seen));
+    saved.plan.buckets.push_back(std::move(bucket));
+  }
+  if (!lines.done()) return Bad("more lines than it says");
+  for (size_t i = 0; i < seen.size(); ++i) {
+    if (!seen[i]) return Bad(absl::StrCat("tensor ", i, " is in no bucket"));
+  }
+  return saved;
+}
+
+}  // namespace gyre::fusion
