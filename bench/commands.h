@@ -44,4 +44,19 @@ struct PriceOptions {
 // What the algorithms between hosts would cost on a network that is not there, one rank a host. Needs no other rank.
 absl::Status RunPrice(const PriceOptions& options, const std::string& command);
 
+struct StepOptions {
+  std::vector<std::string> models = {"resnet50"};
+  std::vector<std::string> buffers = {"arena"};  // where Gyre's gradients lie: "arena", "plain"
+  std::vector<std::string> against;              // "mpi-per-tensor", "mpi-bucketed", "gloo-bucketed"
+  std::string compute = "none";                  // or "sleep", "cpu"
+  double rate = 4000;                            // GFLOP/s of a rank
+  int batch = 32;                                // samples a rank and step
+  int steps = 20;
+  bool check = true;
+  std::string json;  // a file
+};
+
+// A training step of a model, with its computation modelled: what the exchange of gradients adds to it.
+absl::Status RunStep(const StepOptions& options, const std::string& command);
+
 }  // namespace gyre::bench

@@ -3,10 +3,13 @@
 #include <iostream>
 #include <set>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "commands.h"
 #include "gyre/version.h"
+#include "models/model.h"
 
 namespace {
 
@@ -101,17 +104,50 @@ void AddPrice(CLI::App& app, gyre::bench::PriceOptions& options) {
   command->add_option("--json", options.json, "Also write JSON lines to this file");
 }
 
+void AddStep(CLI::App& app, gyre::bench::StepOptions& options) {
+  CLI::App* command = app.add_subcommand("step", "A training step of a model: what the exchange of gradients adds");
+  std::vector<std::string> models;
+  for (const std::string_view name : gyre::bench::ModelNames()) models.emplace_back(name);
+  command->add_option("--model", options.models, "Which networks, by commas")
+      ->check(CLI::IsMember(models))
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--buffers", options.buffers, "Where Gyre's gradients lie: arena, plain, or both by a comma")
+      ->check(CLI::IsMember({"arena", "plain"}))
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--against", options.against, "Interleave with peers in the same processes, by commas")
+      ->check(CLI::IsMember({"mpi-per-tensor", "mpi-bucketed", "gloo-bucketed"}))
+      ->delimiter(',');
+  command->add_option("--compute", options.compute, "What computes: an accelerator (sleep), this processor, nothing")
+      ->check(CLI::IsMember({"sleep", "cpu", "none"}))
+      ->capture_default_str();
+  command->add_option("--rate", options.rate, "How fast that is, in GFLOP/s a rank")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--batch", options.batch, "Samples a rank and step")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--steps", options.steps, "Steps that are timed")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_flag("--check,!--no-check", options.check, "Check the sums before and after (on by default)");
+  command->add_option("--json", options.json, "Also write JSON lines to this file");
+}
+
 // Of all subcommands; one of them is chosen.
 struct Options {
   gyre::bench::CollectiveOptions collective;
   gyre::bench::SweepOptions memory;
   gyre::bench::KernelOptions kernels;
   gyre::bench::PriceOptions price;
+  gyre::bench::StepOptions step;
 };
 
 absl::Status Run(const CLI::App& app, const Options& options, const std::string& line) {
   if (app.got_subcommand("kernels")) return gyre::bench::RunKernels(options.kernels);
   if (app.got_subcommand("price")) return gyre::bench::RunPrice(options.price, line);
+  if (app.got_subcommand("step")) return gyre::bench::RunStep(options.step, line);
   if (app.got_subcommand("memory")) return gyre::bench::RunMemory(options.memory, line);
   const auto* const chosen = std::ranges::find_if(kOperations, [&app](Operation operation) {
     return app.got_subcommand(std::string(gyre::bench::OperationName(operation)));
@@ -130,6 +166,7 @@ int main(int argc, char** argv) {
   AddMemory(app, options.memory);
   AddKernels(app, options.kernels);
   AddPrice(app, options.price);
+  AddStep(app, options.step);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
