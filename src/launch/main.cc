@@ -12,6 +12,7 @@
 #include "launch/exit_code.h"
 #include "launch/guard.h"
 #include "launch/hosts.h"
+#include "launch/manifest.h"
 #include "launch/options.h"
 #include "launch/program.h"
 #include "launch/report.h"
@@ -89,8 +90,17 @@ int RunOnHosts(Options options) {
   return RunGuarded(options.grace, -1, [&](int guard) { return Supervise({options, {}, *placed, guard}); });
 }
 
+int PrintManifest(const std::vector<std::string>& arguments) {
+  const absl::StatusOr<ManifestOptions> options = ParseManifestOptions(arguments);
+  if (!options.ok()) return Fail(options.status().message(), kExitUsage);
+  if (options->answer) return Print(*options->answer);
+  const absl::StatusOr<std::string> manifest = RenderManifest(*options);
+  return manifest.ok() ? Print(*manifest) : Fail(manifest.status().message(), kExitUsage);
+}
+
 int Main(const std::vector<std::string>& arguments) {
   FillStandardDescriptors();
+  if (!arguments.empty() && arguments[0] == "manifest") return PrintManifest({arguments.begin() + 1, arguments.end()});
   const absl::StatusOr<Options> options = ParseOptions(arguments);
   if (!options.ok()) return Fail(options.status().message(), kExitUsage);
   if (options->answer) return Print(*options->answer);
