@@ -1,0 +1,170 @@
+#include "runtime/gradient_step.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status.h"
+
+namespace gyre::internal {
+
+namespace {
+
+// "a", "b", "c" and 4 more.
+std::string Names(const std::vector<fusion::TensorInfo>& tensors, const std::vector<int>& which) {
+  constexpr size_t kMost = 3;
+  std::string text;
+  for (size_t i = 0; i < std::min(which.size(), kMost); ++i) {
+    const std::string& name = tensors[static_cast<size_t>(which[i])].name;
+    absl::StrAppend(&text, i == 0 ? "" : ", ", "\"", absl::CHexEscape(name), "\"");
+  }
+  if (which.size() > kMost) absl::StrAppend(&text, " and ", which.size() - kMost, " more");
+  return text;
+}
+
+}  // namespace
+
+GradientStep::GradientStep(const CommunicatorState& communicator, fusion::Gradients& gradients,
+                           const fusion::Readiness& readiness, const Settings& settings)
+    : communicator_(communicator), gradients_(gradients), readiness_(readiness), settings_(settings) {}
+
+void GradientStep::Restart(int64_t number) {
+  Pollable::Restart();
+  number_ = number;
+  next_ = 0;
+  ended_ = false;
+  awaited_.store(false);
+  SetDeadline(TimePoint::max());
+}
+
+Lane& GradientStep::lane() const {
+  return group().collective().lane;  // a team's is its group's
+}
+
+void GradientStep::Nudge() const {
+  shm::Node& node = group().node();
+  node.block(node.rank()).doorbell.Ring();
+}
+
+bool GradientStep::AddWaits(std::vector<pollfd>& waits) const {
+  return call_ != nullptr && call_->AddWaits(waits);
+}
+
+shm::Progress GradientStep::Poll() {
+  if (ended_) return shm::Progress::kDone;
+  if (call_ == nullptr) {
+    if (gradients_.only_adds() || next_ == parts_.size()) {
+      if (readiness_.remaining() != 0) return shm::Progress::kNone;  // some are added up, or have no elements
+      ended_ = true;
+      return shm::Progress::kDone;
+    }
+    if (!readiness_.full(parts_[next_].bucket)) return shm::Progress::kNone;
+    Launch();
+  }
+  const shm::Progress progress = call_->Poll();
+  if (progress != shm::Progress::kDone) return progress;
+  return Deliver() ? shm::Progress::kSome : shm::Progress::kDone;
+}
+
+void GradientStep::Launch() {
+  const TensorView buffer = gradients_.BufferOf(parts_[next_]);
+  const Call call{.kind = CallKind::kAllReduce,
+                  .in = buffer,
+                  .out = buffer,
+                  .op = settings_.op,
+                  .prescale = settings_.prescale,
+                  .postscale = settings_.postscale,
+                  .timeout = settings_.timeout};
+  if (communicator_.team() != nullptr) {
+    over_hosts_ = MakeHierarchical(communicator_.team(), call);
+    call_ = over_hosts_.get();
+  } else {
+    call_ = &within_host_.emplace(group(), call, SignatureOf(call));
+  }
+  call_->StartClock(std::chrono::steady_clock::now());
+  SetDeadline(call_->deadline());
+}
+
+// The call in course has ended. False: and with it the step.
+bool GradientStep::Deliver() {
+  absl::Status status = call_->status();
+  call_ = nullptr;
+  within_host_.reset();
+  over_hosts_.reset();
+  SetDeadline(TimePoint::max());
+  if (!status.ok()) return !End(Annotate(status, NameOf(parts_[next_])));
+  gradients_.Deliver(parts_[next_]);
+  ++next_;
+  return true;
+}
+
+bool GradientStep::End(absl::Status status) {
+  status_ = std::move(status);
+  ended_ = true;
+  return true;
+}
+
+bool GradientStep::Check(TimePoint now) {
+  if (ended_) return true;
+  if (call_ == nullptr) return CheckOwn(now);
+  return call_->Check(now) && !Deliver();
+}
+
+// Between calls: whether there is cause to wait no longer for gradients of this rank.
+bool GradientStep::CheckOwn(TimePoint now) {
+  if (group().node().closed()) return End(absl::FailedPreconditionError("the runtime was shut down"));
+  std::string cause;
+  if (const absl::Status broken = group().status(); !broken.ok()) {
+    cause = std::string(broken.message());
+  } else if (const auto words = group().FindLastWords(); words) {
+    cause = words->text;
+    group().Break(absl::Status(words->code, words->text), *words);
+  }
+  if (!cause.empty()) return End(absl::AbortedError(absl::StrCat(cause, "; here, ", Absent())));
+  if (!awaited_.load()) return false;
+  if (deadline() == TimePoint::max()) SetDeadline(DeadlineAfter(now, settings_.timeout));
+  return now >= deadline() && FailLate();
+}
+
+bool GradientStep::FailLate() {
+  const std::string text =
+      absl::StrFormat("step %d timed out after %.3g s: on rank %d, %s", number_,
+                      std::chrono::duration<double>(settings_.timeout).count(),
+                      communicator_.team() != nullptr ? communicator_.team()->rank() : group().rank(), Absent());
+  const absl::Status status = absl::DeadlineExceededError(text);
+  Break(status);
+  return End(status);
+}
+
+void GradientStep::Abandon(const std::string& why) {
+  Break(absl::AbortedError(why));
+  Nudge();
+}
+
+// Tells the other ranks.
+void GradientStep::Break(const absl::Status& status) {
+  const shm::LastWords::Content words{-1, std::string(status.message())};
+  if (communicator_.team() != nullptr) {
+    communicator_.team()->Break(status, words);
+  } else {
+    group().Break(status, words);
+  }
+}
+
+std::string GradientStep::NameOf(const fusion::Part& part) const {
+  return absl::StrCat("step ", number_, ", gradients ", Names(gradients_.tensors(), part.tensors));
+}
+
+// What this rank waits for.
+std::string GradientStep::Absent() const {
+  std::vector<int> absent;
+  for (int tensor = 0; tensor < static_cast<int>(gradients_.tensors().size()); ++tensor) {
+    if (!readiness_.claimed(tensor)) absent.push_back(tensor);
+  }
+  if (absent.empty()) return "all gradients are ready or about to be";
+  return absl::StrCat("gradients not ready: ", Names(gradients_.tensors(), absent));
+}
+
+}  // namespace gyre::internal

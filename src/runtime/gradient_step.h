@@ -1,0 +1,91 @@
+// GradientStep: one step's reduction as one operation: the parts of a plan, one call after the other, each as soon as
+// its bucket is full. It is queued once a step and used again in the next, so that a step allocates nothing (within a
+// host).
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/call.h"
+#include "collectives/hierarchical/operation.h"
+#include "collectives/lane.h"
+#include "collectives/shm/allreduce.h"
+#include "fusion/gradients.h"
+#include "fusion/layout.h"
+#include "fusion/readiness.h"
+#include "runtime/composition.h"
+
+namespace gyre::internal {
+
+class GradientStep final : public Pollable {
+ public:
+  // How every part is reduced.
+  struct Settings {
+    ReduceOp op;
+    double prescale;
+    double postscale;
+    std::chrono::milliseconds timeout;
+  };
+
+  // All must outlive it.
+  GradientStep(const CommunicatorState& communicator, fusion::Gradients& gradients, const fusion::Readiness& readiness,
+               const Settings& settings);
+
+  // From now on these are the parts. REQUIRES: not queued.
+  void Follow(std::vector<fusion::Part> parts) { parts_ = std::move(parts); }
+  const std::vector<fusion::Part>& parts() const { return parts_; }
+
+  // Ready to be queued again, as the step of this number. REQUIRES: done, or it was never queued.
+  void Restart(int64_t number);
+
+  // The program waits: from now on gradients that are not ready are late. Thread-safe.
+  void Await() { awaited_.store(true); }
+
+  // Ends it early, here and on every rank. Thread-safe.
+  void Abandon(const std::string& why);
+
+  // Wakes whoever drives it: a bucket is full. Thread-safe.
+  void Nudge() const;
+
+  Lane& lane() const;
+
+  // Pollable.
+  shm::Progress Poll() override;
+  bool Check(TimePoint now) override;
+  void StartClock(TimePoint) override {}  // waits for the program have no deadline until Await
+  TimePoint deadline() const override { return TimePoint(Duration(deadline_.load(std::memory_order_relaxed))); }
+  bool AddWaits(std::vector<pollfd>& waits) const override;
+
+ private:
+  void Launch();
+  bool Deliver();
+  bool End(absl::Status status);
+  bool CheckOwn(TimePoint now);
+  bool FailLate();
+  void Break(const absl::Status& status);
+  void SetDeadline(TimePoint at) { deadline_.store(at.time_since_epoch().count(), std::memory_order_relaxed); }
+  std::string NameOf(const fusion::Part& part) const;
+  std::string Absent() const;
+  Group& group() const { return *communicator_.group(); }
+
+  const CommunicatorState& communicator_;
+  fusion::Gradients& gradients_;
+  const fusion::Readiness& readiness_;
+  const Settings settings_;
+  std::vector<fusion::Part> parts_;
+  int64_t number_ = 0;
+  size_t next_ = 0;                                    // part
+  std::optional<AllReduce> within_host_;               // the call in course, or
+  std::shared_ptr<HierarchicalOperation> over_hosts_;  // likewise
+  Pollable* call_ = nullptr;                           // which of them
+  bool ended_ = false;
+  std::atomic<bool> awaited_{false};
+  std::atomic<Duration::rep> deadline_{TimePoint::max().time_since_epoch().count()};
+};
+
+}  // namespace gyre::internal

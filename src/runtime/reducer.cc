@@ -1,0 +1,91 @@
+#include "gyre/reducer.h"
+
+#include <cmath>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "runtime/reducer_state.h"
+
+namespace gyre {
+
+namespace {
+
+absl::Status Check(const ReducerOptions& options) {
+  if (options.op != ReduceOp::kAverage && options.op != ReduceOp::kSum) {
+    return absl::InvalidArgumentError("a reducer's op must be average or sum");
+  }
+  if (!std::isfinite(options.prescale) || !std::isfinite(options.postscale)) {
+    return absl::InvalidArgumentError("prescale and postscale must be finite");
+  }
+  if (options.max_norm && !(*options.max_norm > 0 && std::isfinite(*options.max_norm))) {
+    return absl::InvalidArgumentError("max_norm must be positive and finite");
+  }
+  if (options.accumulate < 1) return absl::InvalidArgumentError("accumulate must be 1 or more");
+  if (options.bucket_bytes && *options.bucket_bytes < 1) {
+    return absl::InvalidArgumentError("bucket_bytes must be 1 or more");
+  }
+  if (options.timeout && options.timeout->count() <= 0) return absl::InvalidArgumentError("timeout must be positive");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GradientReducer>> GradientReducer::Create(Communicator& communicator,
+                                                                         const ReducerOptions& options) {
+  RETURN_IF_ERROR(Check(options));
+  std::vector<int> all(static_cast<size_t>(communicator.size()));
+  std::iota(all.begin(), all.end(), 0);
+  ASSIGN_OR_RETURN(auto own, communicator.Split(all, {.timeout = options.timeout}));
+  return std::unique_ptr<GradientReducer>(new GradientReducer(std::make_shared<State>(std::move(own), options)));
+}
+
+GradientReducer::GradientReducer(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+GradientReducer::~GradientReducer() {
+  state_->Close();
+}
+
+absl::StatusOr<int> GradientReducer::Register(std::string_view name, std::span<const int64_t> shape, DType dtype) {
+  return state_->Register(name, shape, dtype);
+}
+
+absl::Status GradientReducer::Start() {
+  return state_->Start();
+}
+
+TensorView GradientReducer::gradient(int index) const {
+  return state_->gradient(index);
+}
+
+absl::Status GradientReducer::Ready(int index) {
+  return state_->Give(index, nullptr, false);
+}
+
+absl::Status GradientReducer::Ready(int index, TensorView view) {
+  return state_->Give(index, &view, false);
+}
+
+absl::Status GradientReducer::Missing(int index) {
+  return state_->Give(index, nullptr, true);
+}
+
+absl::StatusOr<StepSummary> GradientReducer::Wait() {
+  return state_->Wait();
+}
+
+int GradientReducer::size() const {
+  return state_->size();
+}
+
+bool GradientReducer::planned() const {
+  return state_->planned();
+}
+
+std::string GradientReducer::plan() const {
+  return state_->plan();
+}
+
+}  // namespace gyre

@@ -1,0 +1,256 @@
+#include "runtime/reducer_state.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "fusion/arithmetic.h"
+#include "fusion/layout.h"
+#include "runtime/reducer_agreement.h"
+
+namespace gyre {
+
+namespace {
+
+// A tensor of so many bytes is reduced by a call of its own, within a host: if it lives in the program's memory, that
+// costs less than a copy to its bucket and back. Between hosts calls are fewer and larger.
+constexpr int64_t kOwnCallBytes = 512 << 10;
+
+// The order of readiness is taken from this step: the first one warms up.
+constexpr int64_t kRecordedStep = 2;
+
+double Seconds(std::chrono::steady_clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+}  // namespace
+
+GradientReducer::State::State(std::unique_ptr<Communicator> communicator, const ReducerOptions& options)
+    : communicator_(std::move(communicator)),
+      ranks_(communicator_->state_),
+      options_(options),
+      timeout_(options.timeout.value_or(ranks_->runtime().config().operation_timeout)),
+      bucket_bytes_(options.bucket_bytes.value_or(ranks_->runtime().config().fusion_bytes)) {}
+
+GradientReducer::State::~State() {
+  if (memory_.data != nullptr) memory_.arena->Free(memory_.data);
+}
+
+absl::StatusOr<int> GradientReducer::State::Register(std::string_view name, std::span<const int64_t> shape,
+                                                     DType dtype) {
+  if (begun_) return absl::FailedPreconditionError("gradients are registered before Start");
+  return registry_.Add(name, shape, dtype);
+}
+
+// --- Start ---
+
+absl::Status GradientReducer::State::Start() {
+  if (begun_) return absl::FailedPreconditionError("a reducer is started once");
+  begun_ = true;
+  tensors_ = registry_.Tensors();
+  places_ = registry_.Places();
+  absl::StatusOr<fusion::SavedPlan> saved = fusion::SavedPlan();
+  if (!options_.plan.empty()) {
+    saved = fusion::FromText(options_.plan);
+    if (saved.ok()) {
+      if (absl::Status fits = CheckPlanFits(*saved, tensors_); !fits.ok()) saved = std::move(fits);
+    }
+  }
+  RETURN_IF_ERROR(
+      internal::AgreeOnGradients(*communicator_, registry_.Describe(DescribeOptions(saved)), call_options()));
+  RETURN_IF_ERROR(MakeFirstPlan(saved));
+  fusion::Layout layout = MakeLayout(tensors_, plan_);
+  RETURN_IF_ERROR(internal::AgreeOnSuccess(*communicator_, Allocate(layout.bytes), call_options()));
+  const int64_t own_call_bytes = communicator_->node_count() == 1 ? kOwnCallBytes : INT64_MAX;
+  gradients_ = std::make_unique<fusion::Gradients>(tensors_, std::move(layout), memory_.data, own_call_bytes,
+                                                   options_.accumulate);
+  readiness_ = std::make_unique<fusion::Readiness>(size());
+  const bool averages = options_.op == ReduceOp::kAverage;
+  step_ = std::make_unique<internal::GradientStep>(
+      *ranks_, *gradients_, *readiness_,
+      internal::GradientStep::Settings{
+          .op = options_.op,
+          .prescale = options_.prescale,
+          .postscale = averages ? options_.postscale / options_.accumulate : options_.postscale,
+          .timeout = timeout_});
+  Follow(std::move(plan_));
+  step_->Restart(steps_ + 1);
+  started_.store(true);
+  return absl::OkStatus();
+}
+
+// What must be equal on all ranks beside the gradients.
+std::string GradientReducer::State::DescribeOptions(const absl::StatusOr<fusion::SavedPlan>& saved) const {
+  const std::string norm = options_.max_norm ? absl::StrCat(*options_.max_norm) : "none";
+  std::string plan = "none";
+  if (!saved.ok()) {
+    plan = absl::CHexEscape(saved.status().message());
+  } else if (!options_.plan.empty()) {
+    plan = absl::StrCat(absl::Hex(Hash(saved->plan)));
+  }
+  return absl::StrCat("op ", ToAbsl(ReduceOpName(options_.op)), ", prescale ", options_.prescale, ", postscale ",
+                      options_.postscale, ", max_norm ", norm, ", skip_non_finite ", options_.skip_non_finite,
+                      ", accumulate ", options_.accumulate, ", bucket_bytes ", bucket_bytes_, ", plan ", plan);
+}
+
+absl::Status GradientReducer::State::MakeFirstPlan(const absl::StatusOr<fusion::SavedPlan>& saved) {
+  RETURN_IF_ERROR(saved.status());
+  if (!options_.plan.empty()) {
+    plan_ = saved->plan;
+    planned_ = true;
+    return absl::OkStatus();
+  }
+  std::vector<int> order(places_.rbegin(), places_.rend());
+  RETURN_IF_ERROR(internal::AdoptOrder(*communicator_, order, call_options()));
+  plan_ = PlanBySize(tensors_, order, bucket_bytes_);
+  return absl::OkStatus();
+}
+
+absl::Status GradientReducer::State::Allocate(int64_t bytes) {
+  memory_.arena = ranks_->runtime().node()->arena();
+  ASSIGN_OR_RETURN(memory_.data, memory_.arena->Allocate(bytes));
+  std::fill_n(memory_.data, bytes, std::byte{});  // it may have been used before
+  return absl::OkStatus();
+}
+
+void GradientReducer::State::Follow(fusion::Plan plan) {
+  plan_ = std::move(plan);
+  const bool one_host = communicator_->node_count() == 1;
+  step_->Follow(MakeParts(tensors_, plan_, gradients_->layout(), one_host ? kOwnCallBytes : INT64_MAX));
+  readiness_->Follow(plan_);
+}
+
+// --- A step ---
+
+TensorView GradientReducer::State::gradient(int index) const {
+  if (step_ == nullptr || index < 0 || index >= size()) return {};
+  return gradients_->home(places_[static_cast<size_t>(index)]);
+}
+
+std::string GradientReducer::State::NameOf(int place) const {
+  return absl::StrCat("\"", absl::CHexEscape(tensors_[static_cast<size_t>(place)].name), "\"");
+}
+
+absl::Status GradientReducer::State::CheckUsable() const {
+  if (!started_.load()) return absl::FailedPreconditionError("the reducer was not started");
+  if (!failed_.load()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("the reducer has failed: ", failure_.message()));
+}
+
+absl::Status GradientReducer::State::Give(int index, const TensorView* view, bool zeros) {
+  RETURN_IF_ERROR(CheckUsable());
+  if (index < 0 || index >= size()) {
+    return absl::InvalidArgumentError(absl::StrCat("there is no gradient ", index, " of ", size()));
+  }
+  const int place = places_[static_cast<size_t>(index)];
+  const fusion::TensorInfo& tensor = tensors_[static_cast<size_t>(place)];
+  if (view != nullptr && (view->count != tensor.count || DTypeSize(view->dtype) < 2 ||
+                          (view->dtype != DType::kF16 && view->dtype != DType::kBF16 && view->dtype != DType::kF32 &&
+                           view->dtype != DType::kF64))) {
+    return absl::InvalidArgumentError(absl::StrCat("gradient ", NameOf(place), " has ", tensor.count,
+                                                   " floating-point elements; given were ", view->count, " of ",
+                                                   ToAbsl(DTypeName(view->dtype))));
+  }
+  if (!readiness_->Claim(place)) {
+    return absl::FailedPreconditionError(absl::StrCat("gradient ", NameOf(place), " was ready in this step already"));
+  }
+  if (zeros) {
+    gradients_->GiveZeros(place);
+  } else if (view != nullptr) {
+    gradients_->Give(place, *view);
+  } else {
+    gradients_->Give(place);
+  }
+  if (!readiness_->Complete(place)) return absl::OkStatus();
+  if (launched_.load()) {
+    step_->Nudge();
+  } else if (!gradients_->only_adds() && readiness_->remaining() > 0 && readiness_->full(0) &&
+             !launched_.exchange(true)) {
+    // There is something to compute meanwhile. Once everything is ready, Wait does the work itself.
+    ranks_->runtime().progress()->Start(ranks_->owner(), step_->lane(), {shared_from_this(), step_.get()});
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepSummary> GradientReducer::State::Wait() {
+  RETURN_IF_ERROR(CheckUsable());
+  StepSummary summary;
+  if (absl::Status reduced = Reduce(summary); !reduced.ok()) return Fail(std::move(reduced));
+  summary.reduced = !gradients_->only_adds();
+  if (summary.reduced) {
+    FinishResults(summary);
+    summary.step = ++steps_;
+    if (!planned_ && steps_ == kRecordedStep) {
+      if (absl::Status planned = Replan(summary); !planned.ok()) return Fail(std::move(planned));
+    }
+  }
+  readiness_->Restart();
+  gradients_->Restart();
+  step_->Restart(steps_ + 1);
+  launched_.store(false);
+  return summary;
+}
+
+absl::Status GradientReducer::State::Reduce(StepSummary& summary) {
+  const auto started = std::chrono::steady_clock::now();
+  const auto& progress = ranks_->runtime().progress();
+  step_->Await();
+  if (launched_.exchange(true)) {
+    step_->Nudge();  // for its deadline
+    progress->Wait(*step_);
+    RETURN_IF_ERROR(step_->status());
+  } else {
+    RETURN_IF_ERROR(progress->Run(ranks_->owner(), step_->lane(), *step_));
+  }
+  summary.exposed_seconds = Seconds(std::chrono::steady_clock::now() - started);
+  return absl::OkStatus();
+}
+
+// All ranks have the same results, and so come to the same conclusions.
+void GradientReducer::State::FinishResults(StepSummary& summary) {
+  summary.buckets = static_cast<int>(plan_.buckets.size());
+  summary.calls = static_cast<int>(step_->parts().size());
+  for (const fusion::TensorInfo& tensor : tensors_) summary.bytes += tensor.bytes();
+  if (!options_.max_norm && !options_.skip_non_finite) return;
+  double squares = 0;
+  for (int place = 0; place < size(); ++place) squares += fusion::SumOfSquares(gradients_->result(place));
+  summary.norm = std::sqrt(squares);
+  bool finite = std::isfinite(squares);
+  if (!finite) {  // or their squares were too large for a double
+    finite = true;
+    for (int place = 0; place < size() && finite; ++place) finite = fusion::AllFinite(gradients_->result(place));
+  }
+  summary.skipped = options_.skip_non_finite && !finite;
+  if (!options_.max_norm || !std::isfinite(squares) || *summary.norm <= *options_.max_norm) return;
+  const double scale = *options_.max_norm / *summary.norm;
+  for (int place = 0; place < size(); ++place) fusion::Scale(gradients_->result(place), scale);
+}
+
+// From the order in which rank 0 had its gradients ready in this step.
+absl::Status GradientReducer::State::Replan(StepSummary& summary) {
+  std::vector<int> order = readiness_->Order();
+  RETURN_IF_ERROR(internal::AdoptOrder(*communicator_, order, call_options()));
+  ++summary.control_messages;
+  Follow(PlanBySize(tensors_, order, bucket_bytes_));
+  planned_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status GradientReducer::State::Fail(absl::Status status) {
+  failure_ = status;
+  failed_.store(true);
+  return status;
+}
+
+void GradientReducer::State::Close() {
+  if (step_ == nullptr || failed_.load()) return;
+  if (readiness_->remaining() == size() && !launched_.load()) return;  // between steps
+  step_->Abandon(absl::StrCat("rank ", communicator_->rank(), " destroyed its reducer amid a step"));
+  if (launched_.load()) ranks_->runtime().progress()->Wait(*step_);
+}
+
+}  // namespace gyre

@@ -1,0 +1,85 @@
+// GradientReducer's inside: see gyre/reducer.h for what it promises.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "fusion/gradients.h"
+#include "fusion/plan.h"
+#include "fusion/readiness.h"
+#include "fusion/registry.h"
+#include "gyre/reducer.h"
+#include "runtime/composition.h"
+#include "runtime/gradient_step.h"
+
+namespace gyre {
+
+class GradientReducer::State : public std::enable_shared_from_this<State> {
+ public:
+  State(std::unique_ptr<Communicator> communicator, const ReducerOptions& options);
+  ~State();
+
+  absl::StatusOr<int> Register(std::string_view name, std::span<const int64_t> shape, DType dtype);
+  absl::Status Start();
+  TensorView gradient(int index) const;
+  absl::Status Give(int index, const TensorView* view, bool zeros);
+  absl::StatusOr<StepSummary> Wait();
+
+  // The reducer is destroyed: ends what is under way, so that nothing touches the program's memory any more.
+  void Close();
+
+  int size() const { return registry_.size(); }
+  bool planned() const { return planned_; }
+  std::string plan() const { return fusion::ToText({tensors_, plan_}); }
+
+ private:
+  // A piece of the arena.
+  struct Memory {
+    std::shared_ptr<internal::Arena> arena;
+    std::byte* data = nullptr;
+  };
+
+  std::string DescribeOptions(const absl::StatusOr<fusion::SavedPlan>& saved) const;
+  absl::Status MakeFirstPlan(const absl::StatusOr<fusion::SavedPlan>& saved);
+  absl::Status Allocate(int64_t bytes);
+  void Follow(fusion::Plan plan);
+  absl::Status Replan(StepSummary& summary);
+  absl::Status CheckUsable() const;
+  absl::Status Fail(absl::Status status);
+  void FinishResults(StepSummary& summary);
+  absl::Status Reduce(StepSummary& summary);
+  std::string NameOf(int place) const;
+  CallOptions call_options() const { return {.timeout = timeout_}; }
+
+  const std::unique_ptr<Communicator> communicator_;
+  const std::shared_ptr<internal::CommunicatorState> ranks_;  // the communicator's
+  const ReducerOptions options_;
+  const std::chrono::milliseconds timeout_;
+  const int64_t bucket_bytes_;
+  fusion::Registry registry_;
+
+  // From Start on.
+  bool begun_ = false;
+  std::vector<fusion::TensorInfo> tensors_;  // by place (fusion::Registry)
+  std::vector<int> places_;                  // by index
+  Memory memory_;
+  fusion::Plan plan_;
+  bool planned_ = false;
+  std::unique_ptr<fusion::Gradients> gradients_;
+  std::unique_ptr<fusion::Readiness> readiness_;
+  std::unique_ptr<internal::GradientStep> step_;
+  int64_t steps_ = 0;                  // that were reduced
+  std::atomic<bool> started_{false};   // Start was OK
+  std::atomic<bool> launched_{false};  // the step's operation is queued, or about to be
+  std::atomic<bool> failed_{false};
+  absl::Status failure_;  // written before failed_
+};
+
+}  // namespace gyre
