@@ -47,7 +47,7 @@ absl::Status RunPrice(const PriceOptions& options, const std::string& command);
 struct StepOptions {
   std::vector<std::string> models = {"resnet50"};
   std::vector<std::string> buffers = {"arena"};  // where Gyre's gradients lie: "arena", "plain"
-  std::vector<std::string> against;              // "mpi-per-tensor", "mpi-bucketed", "gloo-bucketed"
+  std::vector<std::string> against;              // "gyre-per-tensor", "mpi-per-tensor", ...
   std::string compute = "none";                  // or "sleep", "cpu"
   double rate = 4000;                            // GFLOP/s of a rank
   int batch = 32;                                // samples a rank and step

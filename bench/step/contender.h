@@ -37,6 +37,10 @@ PlainGradients MakePlainGradients(const Model& model);
 // Without any communication: what a step would be on one rank. `gradients` outlives it, here and below.
 std::unique_ptr<StepContender> MakeComputeAlone(PlainGradients& gradients);
 
+// Gyre's GradientReducer, with its defaults but for the sum. In the arena where `plain` is null. Collective.
+absl::StatusOr<std::unique_ptr<StepContender>> MakeGyreReducer(Runtime& runtime, const Model& model,
+                                                               PlainGradients* plain);
+
 // Gyre, one asynchronous allreduce a gradient. In the arena where `plain` is null.
 absl::StatusOr<std::unique_ptr<StepContender>> MakeGyrePerTensor(Runtime& runtime, const Model& model,
                                                                  PlainGradients* plain);

@@ -153,10 +153,15 @@ absl::StatusOr<StepContenders> MakeContenders(const StepOptions& options, const 
   StepContenders contenders;
   contenders.push_back(MakeComputeAlone(plain));
   for (const std::string& buffers : options.buffers) {
-    ASSIGN_OR_RETURN(auto gyre, MakeGyrePerTensor(setting.runtime, model, buffers == "plain" ? &plain : nullptr));
-    contenders.push_back(std::move(gyre));
+    PlainGradients* const own = buffers == "plain" ? &plain : nullptr;
+    ASSIGN_OR_RETURN(auto reducer, MakeGyreReducer(setting.runtime, model, own));
+    contenders.push_back(std::move(reducer));
+    if (!Has(options.against, "gyre-per-tensor")) continue;
+    ASSIGN_OR_RETURN(auto per_tensor, MakeGyrePerTensor(setting.runtime, model, own));
+    contenders.push_back(std::move(per_tensor));
   }
   for (const std::string& peer : options.against) {
+    if (peer == "gyre-per-tensor") continue;
     const SumInPlace& sum = peer.starts_with("mpi") ? setting.mpi : setting.gloo;
     contenders.push_back(peer.ends_with("bucketed") ? MakeBucketed(peer, sum, plain, model, kBucketBytes)
                                                     : MakePerTensor(peer, sum, plain));
