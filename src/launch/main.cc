@@ -88,7 +88,8 @@ int RunOnHosts(Options options) {
   if (hosts->empty()) return RunHere(options);
   const absl::StatusOr<std::vector<HostRanks>> placed = PlaceRanks(*hosts, options.ranks);
   if (!placed.ok()) return Fail(placed.status().message(), kExitUsage);
-  if (placed->size() == 1 && IsLoopbackName(placed->front().host) && options.remote_shell.empty()) {
+  if (placed->size() == 1 && IsLoopbackName(placed->front().host) && options.remote_shell.empty() &&
+      !options.preflight_only) {
     options.ranks = placed->front().count;
     return RunHere(options);
   }

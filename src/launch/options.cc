@@ -92,6 +92,7 @@ void DeclareHosts(CLI::App& app, Options& options, Raw& raw) {
   app.add_option("--start-timeout", raw.start_timeout, "For all hosts to get ready (60)")->type_name("SECONDS");
   app.add_option("--host-timeout", raw.host_timeout, "A host that is silent for longer is lost (1.5)")
       ->type_name("SECONDS");
+  app.add_flag("--preflight-only", options.preflight_only, "Get all hosts ready, tell of each, and start nothing");
   app.add_flag("--agent", options.agent)->group("");  // gyrerun's own, on the hosts
 }
 
@@ -140,6 +141,7 @@ absl::Status Check(const Options& options) {
   const int sources = static_cast<int>(!options.host_list.empty()) + static_cast<int>(!options.hostfile.empty()) +
                       static_cast<int>(!options.hosts_from.empty()) +
                       static_cast<int>(!options.discovery_script.empty());
+  if (options.preflight_only && sources == 0) return Wrong("--preflight-only is for hosts", "-H a:2,b:2");
   if (sources > 1) return Wrong("-H, --hostfile, --hosts-from and --host-discovery-script exclude each other");
   return absl::OkStatus();
 }
