@@ -8,9 +8,12 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/environment.h"
 #include "launch/agent.h"
 #include "launch/exit_code.h"
 #include "launch/guard.h"
+#include "launch/host_sources.h"
 #include "launch/hosts.h"
 #include "launch/manifest.h"
 #include "launch/options.h"
@@ -75,12 +78,18 @@ int RunHere(const Options& options) {
 }
 
 int RunOnHosts(Options options) {
-  const bool file = !options.hostfile.empty();
-  const auto hosts = file ? ReadHostfile(options.hostfile) : ParseHostList(options.host_list);
-  if (!hosts.ok()) return Fail(hosts.status().message(), file ? kExitHostfile : kExitUsage);
+  const TimePoint deadline = DeadlineAfter(std::chrono::steady_clock::now(), options.start_timeout);
+  const auto hosts = FindHosts(options, ProcessEnvironment(), deadline);
+  if (absl::IsUnavailable(hosts.status())) return Fail(hosts.status().message(), kExitNotStarted);
+  if (!hosts.ok()) return Fail(hosts.status().message(), options.host_list.empty() ? kExitHostfile : kExitUsage);
+  if (hosts->empty() && options.ranks == 0) {
+    return Fail("--hosts-from auto finds no hosts, and the number of ranks is missing; try: -np 2", kExitUsage);
+  }
+  if (hosts->empty()) return RunHere(options);
   const absl::StatusOr<std::vector<HostRanks>> placed = PlaceRanks(*hosts, options.ranks);
   if (!placed.ok()) return Fail(placed.status().message(), kExitUsage);
-  if (placed->size() == 1 && IsLoopbackName(placed->front().host) && options.remote_shell.empty()) {
+  if (placed->size() == 1 && IsLoopbackName(placed->front().host) && options.remote_shell.empty() &&
+      !options.preflight_only) {
     options.ranks = placed->front().count;
     return RunHere(options);
   }
@@ -105,7 +114,7 @@ int Main(const std::vector<std::string>& arguments) {
   if (!options.ok()) return Fail(options.status().message(), kExitUsage);
   if (options->answer) return Print(*options->answer);
   if (options->agent) return RunGuarded(options->grace, 0, RunAgent);
-  if (options->host_list.empty() && options->hostfile.empty()) return RunHere(*options);
+  if (!options->over_hosts()) return RunHere(*options);
   return RunOnHosts(*options);
 }
 

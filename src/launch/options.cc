@@ -72,6 +72,16 @@ void DeclareHosts(CLI::App& app, Options& options, Raw& raw) {
   app.add_option("-H,--host", options.host_list, "Hosts, and how many ranks each takes (1)")
       ->type_name("HOST[:SLOTS],...");
   app.add_option("--hostfile", options.hostfile, "The same from a file: lines HOST slots=N")->type_name("FILE");
+  app.add_option("--hosts-from", options.hosts_from,
+                 "Who names the hosts: mpijob, slurm, sagemaker; auto: whichever is there, else this host")
+      ->check(CLI::IsMember(std::vector<std::string>{"auto", "mpijob", "slurm", "sagemaker"}))
+      ->type_name("WHO");
+  app.add_option("--host-discovery-script", options.discovery_script,
+                 "A command that prints the hosts, run again until they have -np slots")
+      ->type_name("CMD");
+  app.add_option("--slots-per-host", options.slots_per_host, "Slots of hosts that are named without (1)")
+      ->check(CLI::Range(1, kMaxSlots))
+      ->type_name("N");
   app.add_option("--remote-shell", options.remote_shell, "What leads to a host (ssh, which may ask for nothing)")
       ->type_name("CMD");
   app.add_option("--remote-gyrerun", options.remote_gyrerun, "Where gyrerun is on the hosts (where it is here)")
@@ -82,6 +92,7 @@ void DeclareHosts(CLI::App& app, Options& options, Raw& raw) {
   app.add_option("--start-timeout", raw.start_timeout, "For all hosts to get ready (60)")->type_name("SECONDS");
   app.add_option("--host-timeout", raw.host_timeout, "A host that is silent for longer is lost (1.5)")
       ->type_name("SECONDS");
+  app.add_flag("--preflight-only", options.preflight_only, "Get all hosts ready, tell of each, and start nothing");
   app.add_flag("--agent", options.agent)->group("");  // gyrerun's own, on the hosts
 }
 
@@ -127,7 +138,11 @@ std::chrono::milliseconds ToMilliseconds(double seconds) {
 absl::Status Check(const Options& options) {
   for (const std::string& entry : options.exports) RETURN_IF_ERROR(CheckExport(entry));
   if (options.command.empty()) return Wrong("PROGRAM is missing", kExample);
-  if (!options.host_list.empty() && !options.hostfile.empty()) return Wrong("-H and --hostfile exclude each other");
+  const int sources = static_cast<int>(!options.host_list.empty()) + static_cast<int>(!options.hostfile.empty()) +
+                      static_cast<int>(!options.hosts_from.empty()) +
+                      static_cast<int>(!options.discovery_script.empty());
+  if (options.preflight_only && sources == 0) return Wrong("--preflight-only is for hosts", "-H a:2,b:2");
+  if (sources > 1) return Wrong("-H, --hostfile, --hosts-from and --host-discovery-script exclude each other");
   return absl::OkStatus();
 }
 
@@ -196,7 +211,7 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) 
     if (app.count(option) > 0 && value.empty()) return Wrong(absl::StrCat(option, " is empty"), "-H a:2,b:2");
   }
   ASSIGN_OR_RETURN(options.command, Command(arguments, app.remaining()));
-  ASSIGN_OR_RETURN(options.ranks, ParseRanks(raw.ranks, !options.host_list.empty() || !options.hostfile.empty()));
+  ASSIGN_OR_RETURN(options.ranks, ParseRanks(raw.ranks, options.over_hosts()));
   RETURN_IF_ERROR(Check(options));
   RETURN_IF_ERROR(CheckSeconds("--settle", raw.settle, true));
   RETURN_IF_ERROR(CheckSeconds("--grace", raw.grace, true));

@@ -55,6 +55,8 @@ class RemoteCrew final : public Crew, public RemoteHostEvents {
     std::unique_ptr<RemoteHost> remote;
     HostClock clock{};
     bool ready = false;
+    HostFacts facts{};  // once it is ready
+    double skew = 0;    // seconds that its clock is ahead of ours
     bool done = false;
     uint32_t credit = 0;  // owed to it
     // A message of its agent has come with this time. Returns when that was here.
@@ -68,6 +70,9 @@ class RemoteCrew final : public Crew, public RemoteHostEvents {
   void OnTimeBeforeStart(TimePoint now);
   std::vector<HostFailure> Troubles(bool late) const;
   void FailStart(bool late);
+  std::vector<std::string> Table() const;
+  std::vector<std::string> DoubtsOfHosts() const;
+  void EndPreflight();
   AgentJob JobFor(const Host& host) const;
 
   // RemoteHostEvents

@@ -234,6 +234,7 @@ int Supervisor::Run() {
   std::ranges::stable_sort(ends_, {}, &RankEnd::when);
   if (crew_->failure()) {
     output_.Say(crew_->failure()->line);
+    for (const std::string& line : crew_->failure()->table) output_.Say(line);
   } else {
     ReportRootCause();
   }
