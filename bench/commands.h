@@ -59,4 +59,20 @@ struct StepOptions {
 // A training step of a model, with its computation modelled: what the exchange of gradients adds to it.
 absl::Status RunStep(const StepOptions& options, const std::string& command);
 
+struct CompressionOptions {
+  // Names that ParseCompression takes, and "dgc-pass", "index-codes".
+  std::vector<std::string> methods = {"none",         "fp16",    "bf16",     "fp8",     "fp8-e5m2",
+                                      "int8",         "int4",    "sign",     "ternary", "topk",
+                                      "topk-sampled", "randomk", "powersgd", "dgc",     "index-codes"};
+  std::string size = "64M";  // bytes of the gradient
+  int samples = 11;
+  double sparsity = 0.999;  // of "dgc-pass" and "index-codes", and of the models
+  double link = 10;         // Gbit/s: chooses how positions are coded
+  bool models = false;      // instead: what a sender sends of known models
+  std::string json;         // a file
+};
+
+// What codecs cost on one core, and how small they make a gradient. Needs no other rank.
+absl::Status RunCompression(const CompressionOptions& options, const std::string& command);
+
 }  // namespace gyre::bench

@@ -135,6 +135,26 @@ void AddStep(CLI::App& app, gyre::bench::StepOptions& options) {
   command->add_option("--json", options.json, "Also write JSON lines to this file");
 }
 
+void AddCompression(CLI::App& app, gyre::bench::CompressionOptions& options) {
+  CLI::App* command =
+      app.add_subcommand("compression", "Codecs on one core: speed and the sender's ratio; start it alone");
+  command->add_option("--methods", options.methods, "Codecs (names as in gyre/compression.h), dgc-pass, index-codes")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("-b,--bytes", options.size, "Of the gradient (64K, 64M, 256M)")->capture_default_str();
+  command->add_option("--samples", options.samples, "Of each figure, of which the median is shown")
+      ->check(CLI::Range(1, 10'000))
+      ->capture_default_str();
+  command->add_option("--sparsity", options.sparsity, "Of dgc-pass, index-codes and --models")
+      ->check(CLI::Range(0.0, 0.999999))
+      ->capture_default_str();
+  command->add_option("--link", options.link, "In Gbit/s; chooses how positions are coded")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_flag("--models", options.models, "What DGC sends of known models, instead");
+  command->add_option("--json", options.json, "Also write JSON lines to this file");
+}
+
 // Of all subcommands; one of them is chosen.
 struct Options {
   gyre::bench::CollectiveOptions collective;
@@ -142,10 +162,12 @@ struct Options {
   gyre::bench::KernelOptions kernels;
   gyre::bench::PriceOptions price;
   gyre::bench::StepOptions step;
+  gyre::bench::CompressionOptions compression;
 };
 
 absl::Status Run(const CLI::App& app, const Options& options, const std::string& line) {
   if (app.got_subcommand("kernels")) return gyre::bench::RunKernels(options.kernels);
+  if (app.got_subcommand("compression")) return gyre::bench::RunCompression(options.compression, line);
   if (app.got_subcommand("price")) return gyre::bench::RunPrice(options.price, line);
   if (app.got_subcommand("step")) return gyre::bench::RunStep(options.step, line);
   if (app.got_subcommand("memory")) return gyre::bench::RunMemory(options.memory, line);
@@ -167,6 +189,7 @@ int main(int argc, char** argv) {
   AddKernels(app, options.kernels);
   AddPrice(app, options.price);
   AddStep(app, options.step);
+  AddCompression(app, options.compression);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -29,7 +29,7 @@ int64_t Accumulate(const Accumulation& arrays, int64_t begin, int64_t end) {
   return HWY_DYNAMIC_DISPATCH(AccumulateHere)(arrays, begin, end);
 }
 
-double SumOfSquares(std::span<const float> values) {
+Squares SumOfSquares(std::span<const float> values) {
   return HWY_DYNAMIC_DISPATCH(SumOfSquaresHere)(values.data(), static_cast<int64_t>(values.size()));
 }
 

@@ -47,7 +47,12 @@ PassResult AccumulateAndSelect(const Accumulation& arrays, int64_t begin, int64_
 // Returns the number of elements of the gradient that are NaN or infinite.
 int64_t Accumulate(const Accumulation& arrays, int64_t begin, int64_t end);
 
-// The sum of squares in double; NaN or infinite if any element is.
-double SumOfSquares(std::span<const float> values);
+struct Squares {
+  double sum = 0;          // of the squares of finite elements
+  int64_t non_finite = 0;  // the others
+};
+
+// In double. The order of additions depends on the instruction set.
+Squares SumOfSquares(std::span<const float> values);
 
 }  // namespace gyre::compression

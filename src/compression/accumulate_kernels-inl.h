@@ -173,20 +173,29 @@ inline int64_t AccumulateHere(const Accumulation& a, int64_t begin, int64_t end)
   return Pass<Rule::kHeavyBall, false>(a, begin, end, 0, none).non_finite;
 }
 
-inline double SumOfSquaresHere(const float* values, int64_t count) {
+inline Squares SumOfSquaresHere(const float* values, int64_t count) {
   const hn::ScalableTag<double> d;
   const hn::Rebind<float, decltype(d)> df;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  auto a = hn::Zero(d), b = hn::Zero(d);
+  auto sum = hn::Zero(d);
+  Squares result;
   int64_t i = 0;
-  for (; i + 2 * lanes <= count; i += 2 * lanes) {
-    const auto x = hn::PromoteTo(d, hn::LoadU(df, values + i)), y = hn::PromoteTo(d, hn::LoadU(df, values + i + lanes));
-    a = hn::Add(a, hn::Mul(x, x));
-    b = hn::Add(b, hn::Mul(y, y));
+  for (; i + lanes <= count; i += lanes) {
+    const auto raw = hn::LoadU(df, values + i);
+    const auto finite = hn::Lt(hn::Abs(raw), hn::Inf(df));
+    if (!hn::AllTrue(df, finite)) [[unlikely]] {
+      result.non_finite += lanes - static_cast<int64_t>(hn::CountTrue(df, finite));
+    }
+    const auto x = hn::PromoteTo(d, hn::IfThenElseZero(finite, raw));
+    sum = hn::Add(sum, hn::Mul(x, x));
   }
-  double sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(a, b)));
-  for (; i < count; ++i) sum += static_cast<double>(values[i]) * values[i];
-  return sum;
+  result.sum = hn::GetLane(hn::SumOfLanes(d, sum));
+  for (; i < count; ++i) {
+    const bool finite = (std::bit_cast<uint32_t>(values[i]) & 0x7f800000u) != 0x7f800000u;
+    if (finite) result.sum += static_cast<double>(values[i]) * values[i];
+    result.non_finite += finite ? 0 : 1;
+  }
+  return result;
 }
 
 }  // namespace gyre::compression::HWY_NAMESPACE

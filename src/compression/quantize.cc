@@ -32,6 +32,15 @@ int BitsOf(PayloadKind kind) {
   }
 }
 
+// All is sent, so that nothing is kept.
+void CopyFloats(const float* gradient, float* kept, int64_t count, std::byte* out) {
+  for (int64_t i = 0; i < count; ++i) {
+    const float value = gradient == nullptr ? kept[i] : kept == nullptr ? gradient[i] : gradient[i] + kept[i];
+    Store(out + i * 4, value);
+    if (kept != nullptr) kept[i] = 0;
+  }
+}
+
 }  // namespace
 
 int64_t QuantizedBytes(PayloadKind kind, int64_t count) {
@@ -44,10 +53,7 @@ int64_t QuantizedBytes(PayloadKind kind, int64_t count) {
 
 void Quantize(PayloadKind kind, const float* gradient, float* kept, int64_t count, uint64_t seed, std::byte* out) {
   if (count == 0) return;
-  if (kind == PayloadKind::kF32) {
-    std::memcpy(out, gradient, static_cast<size_t>(count) * sizeof(float));
-    return;
-  }
+  if (kind == PayloadKind::kF32) return CopyFloats(gradient, kept, count, out);
   HWY_DYNAMIC_DISPATCH(QuantizeHere)(kind, gradient, kept, count, seed, out);
 }
 

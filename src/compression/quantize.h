@@ -16,7 +16,7 @@ inline constexpr int64_t kQuantizeBlock = 256;
 int64_t QuantizedBytes(PayloadKind kind, int64_t count);
 
 // Writes QuantizedBytes(kind, count) bytes of gradient + kept to `out`, and leaves in `kept` what its receivers do not
-// get. `kept` may be null: then it is nothing, and stays so. `seed` and an element's position draw the lots of
+// get. One of them may be null: it is nothing then, and stays so. `seed` and an element's position draw the lots of
 // kTernary.
 //
 // What is not finite reaches the receivers and is not kept: of kF32, kF16 and kBF16 the element itself; of the others

@@ -165,8 +165,9 @@ HWY_INLINE void PackCodes(const Block& b, std::byte* out) {
 // Adds up what the block has to send. Returns the largest magnitude's bits, and the mean magnitude.
 HWY_INLINE uint32_t LoadBlock(const float* gradient, const float* kept, Block& b, float& mean) {
   if (b.count < kBlock) std::memset(b.values, 0, sizeof(b.values));
-  std::memcpy(b.values, gradient, static_cast<size_t>(b.count) * sizeof(float));
-  if (kept != nullptr) {
+  const float* first = gradient != nullptr ? gradient : kept;
+  std::memcpy(b.values, first, static_cast<size_t>(b.count) * sizeof(float));
+  if (kept != nullptr && kept != first) {
     for (int i = 0; i < b.count; ++i) b.values[i] += kept[i];
   }
   uint32_t largest = 0;
@@ -216,7 +217,8 @@ void QuantizeBlocks(const float* gradient, float* kept, int64_t count, uint64_t 
   for (int64_t i = 0; i < count; i += kBlock) {
     b.count = static_cast<int>(count - i < kBlock ? count - i : kBlock);
     const uint64_t own = (seed + static_cast<uint64_t>(i)) * 0x9e3779b97f4a7c15u;
-    out = QuantizeBlock<Codec>(gradient + i, kept == nullptr ? nullptr : kept + i, own, b, out);
+    const auto at = [i](auto* array) { return array == nullptr ? nullptr : array + i; };
+    out = QuantizeBlock<Codec>(at(gradient), at(kept), own, b, out);
   }
 }
 
@@ -283,8 +285,9 @@ void QuantizeHalves(const float* gradient, float* kept, int64_t count, std::byte
   alignas(64) uint16_t halves[kBlock];
   for (int64_t i = 0; i < count; i += kBlock) {
     const int elements = static_cast<int>(count - i < kBlock ? count - i : kBlock);
-    std::memcpy(values, gradient + i, static_cast<size_t>(elements) * sizeof(float));
-    if (kept != nullptr) {
+    const float* first = gradient != nullptr ? gradient : kept;
+    std::memcpy(values, first + i, static_cast<size_t>(elements) * sizeof(float));
+    if (kept != nullptr && kept != first) {
       for (int k = 0; k < elements; ++k) values[k] += kept[i + k];
     }
     for (int k = 0; k < elements; ++k) halves[k] = static_cast<uint16_t>(Codec::Encode(values[k]));

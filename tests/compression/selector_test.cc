@@ -196,8 +196,18 @@ TEST(SumOfSquares, OfOddCounts) {
       values[i + 1] = static_cast<float>(i) - 3;
       expected += values[i + 1] * values[i + 1];
     }
-    EXPECT_EQ(SumOfSquares(std::span(values).subspan(1)), expected);
+    const auto squares = SumOfSquares(std::span(values).subspan(1));
+    EXPECT_EQ(squares.sum, expected);
+    EXPECT_EQ(squares.non_finite, 0);
   }
+}
+
+TEST(SumOfSquares, LeavesOutWhatIsNotFinite) {
+  std::vector<float> values(100, 2.0f);
+  values[3] = std::numeric_limits<float>::infinity();
+  values[99] = std::nanf("");
+  EXPECT_EQ(SumOfSquares(values).sum, 98 * 4);
+  EXPECT_EQ(SumOfSquares(values).non_finite, 2);
 }
 
 }  // namespace
