@@ -75,4 +75,20 @@ struct CompressionOptions {
 // What codecs cost on one core, and how small they make a gradient. Needs no other rank.
 absl::Status RunCompression(const CompressionOptions& options, const std::string& command);
 
+struct TuneOptions {
+  std::vector<int> hosts = {4};
+  int local = 0;  // ranks on each host; 0: one, or as many as the job has
+  std::string begin = "8", end = "256M";
+  int factor = 4;
+  double latency = 20;     // us
+  double bandwidth = 10;   // Gbit/s, each way
+  double reduction = 10;   // GB/s of what arrives
+  bool measured = false;   // those three as this job has measured them, and its hosts
+  std::string algorithms;  // forced: as GYRE_ALGORITHMS
+};
+
+// Which algorithm and chunk every size would be given, and the time predicted for it. Needs other ranks only to
+// measure.
+absl::Status RunTune(const TuneOptions& options, const std::string& command);
+
 }  // namespace gyre::bench

@@ -155,6 +155,39 @@ void AddCompression(CLI::App& app, gyre::bench::CompressionOptions& options) {
   command->add_option("--json", options.json, "Also write JSON lines to this file");
 }
 
+void AddTune(CLI::App& app, gyre::bench::TuneOptions& options) {
+  CLI::App* command =
+      app.add_subcommand("tune", "Which algorithm each size gets between hosts, with the time predicted for it");
+  command->add_option("--hosts", options.hosts, "How many hosts, by commas")
+      ->check(CLI::Range(2, 1 << 14))
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--local", options.local, "Ranks on each host (0: one, or the job's)")
+      ->check(CLI::Range(0, 1 << 10))
+      ->capture_default_str();
+  command->add_option("-b,--begin", options.begin, "Smallest size in bytes (8, 64K, 256M, 1G)")->capture_default_str();
+  command->add_option("-e,--end", options.end, "Largest size")->capture_default_str();
+  command->add_option("-f,--factor", options.factor, "From one size to the next")
+      ->check(CLI::Range(2, 1 << 20))
+      ->capture_default_str();
+  CLI::Option* latency = command->add_option("--latency", options.latency, "Of every link, in us")
+                             ->check(CLI::Range(0.001, 1e6))
+                             ->capture_default_str();
+  CLI::Option* bandwidth =
+      command->add_option("--bandwidth", options.bandwidth, "Of every host's port each way, in Gbit/s")
+          ->check(CLI::PositiveNumber)
+          ->capture_default_str();
+  command->add_option("--reduction", options.reduction, "How fast a rank reduces what arrives, in GB/s")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command
+      ->add_flag("--measured", options.measured,
+                 "For this job's hosts, with what it has measured at its start; under gyrerun -H")
+      ->excludes(latency)
+      ->excludes(bandwidth);
+  command->add_option("--algorithms", options.algorithms, "Forced ones, as GYRE_ALGORITHMS has them");
+}
+
 // Of all subcommands; one of them is chosen.
 struct Options {
   gyre::bench::CollectiveOptions collective;
@@ -163,6 +196,7 @@ struct Options {
   gyre::bench::PriceOptions price;
   gyre::bench::StepOptions step;
   gyre::bench::CompressionOptions compression;
+  gyre::bench::TuneOptions tune;
 };
 
 absl::Status Run(const CLI::App& app, const Options& options, const std::string& line) {
@@ -170,6 +204,7 @@ absl::Status Run(const CLI::App& app, const Options& options, const std::string&
   if (app.got_subcommand("compression")) return gyre::bench::RunCompression(options.compression, line);
   if (app.got_subcommand("price")) return gyre::bench::RunPrice(options.price, line);
   if (app.got_subcommand("step")) return gyre::bench::RunStep(options.step, line);
+  if (app.got_subcommand("tune")) return gyre::bench::RunTune(options.tune, line);
   if (app.got_subcommand("memory")) return gyre::bench::RunMemory(options.memory, line);
   const auto* const chosen = std::ranges::find_if(kOperations, [&app](Operation operation) {
     return app.got_subcommand(std::string(gyre::bench::OperationName(operation)));
@@ -190,6 +225,7 @@ int main(int argc, char** argv) {
   AddPrice(app, options.price);
   AddStep(app, options.step);
   AddCompression(app, options.compression);
+  AddTune(app, options.tune);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

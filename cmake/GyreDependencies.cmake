@@ -28,7 +28,7 @@ macro(gyre_record_part name found version reason)
   endif()
 endmacro()
 
-option(GYRE_WITH_MPI "Use Open MPI where found (gyre-bench --against mpi)" ON)
+option(GYRE_WITH_MPI "Use Open MPI where found (GYRE_BACKEND=mpi, gyre-bench --against mpi)" ON)
 if(GYRE_WITH_MPI)
   # By name, so that an MPICH installed beside it is not taken for it.
   pkg_check_modules(OMPI IMPORTED_TARGET ompi-c)

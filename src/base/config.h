@@ -25,6 +25,8 @@ struct Config {
   std::optional<std::string> host_id;
   std::optional<std::string> interface;
   bool checksum_data = false;
+  std::string algorithms;
+  Backend backend = Backend::kNative;
   std::chrono::milliseconds start_timeout{60'000};
   std::chrono::milliseconds operation_timeout{300'000};
   std::chrono::milliseconds heartbeat_interval{100};

@@ -69,9 +69,22 @@ Call Message(ConstTensorView in, TensorView out, int peer, bool send, const Call
   return call;
 }
 
+std::shared_ptr<internal::Pollable> ByMpi(const internal::CommunicatorState& state, Call& call,
+                                          std::chrono::milliseconds timeout) {
+  internal::mpi::Members members{state.group(), state.team()};
+  const absl::Status refused = internal::Validate(call, members.rank(), members.size());
+  call.timeout = timeout;
+  return internal::mpi::Backend::Make(state.mpi(), std::move(members), call, refused);
+}
+
 // Equal segments. What does not divide is left over, and validation finds that the sum is wrong.
 std::vector<int64_t> Even(int64_t total, int size) {
   return std::vector<int64_t>(static_cast<size_t>(size), total / size);
+}
+
+Call Even(Call call) {
+  call.even = true;
+  return call;
 }
 
 // The communicator's ranks, as ranks of the job.
@@ -118,6 +131,10 @@ int Communicator::node_count() const {
 }
 
 absl::Status Communicator::Run(Call&& call) {
+  if (state_->mpi() != nullptr && call.kind != CallKind::kMessage) {
+    return state_->runtime().progress()->Run(state_->mpi(), state_->mpi()->lane(),
+                                             *ByMpi(*state_, call, TimeoutOf(call)));
+  }
   if (state_->team() != nullptr && !IsWithinHost(call)) {
     const internal::HostsCall over_hosts = OverHosts(call);
     if (over_hosts.operation == nullptr) return over_hosts.refused;
@@ -138,6 +155,11 @@ absl::Status Communicator::Run(Call&& call) {
 
 Work Communicator::Start(Call&& call) {
   const auto& progress = state_->runtime().progress();
+  if (state_->mpi() != nullptr && call.kind != CallKind::kMessage) {
+    const std::shared_ptr<internal::Pollable> operation = ByMpi(*state_, call, TimeoutOf(call));
+    progress->Start(state_->mpi(), state_->mpi()->lane(), operation);
+    return Work(operation, progress);
+  }
   if (state_->team() != nullptr && !IsWithinHost(call)) {
     internal::HostsCall over_hosts = OverHosts(call);
     if (over_hosts.operation == nullptr) return Work(std::make_shared<Ended>(over_hosts.refused), progress);
@@ -233,7 +255,7 @@ absl::Status Communicator::Reduce(ConstTensorView in, TensorView out, int root, 
 
 absl::Status Communicator::AllToAll(ConstTensorView in, TensorView out, const CallOptions& options) {
   const std::vector<int64_t> counts = Even(in.count, size());
-  return Run(Counted(Moving(CallKind::kAllToAll, in, out, options), counts, counts));
+  return Run(Even(Counted(Moving(CallKind::kAllToAll, in, out, options), counts, counts)));
 }
 
 absl::Status Communicator::AllToAllV(ConstTensorView in, Counts send_counts, TensorView out, Counts receive_counts,
@@ -290,7 +312,7 @@ Work Communicator::ReduceAsync(ConstTensorView in, TensorView out, int root, con
 
 Work Communicator::AllToAllAsync(ConstTensorView in, TensorView out, const CallOptions& options) {
   const std::vector<int64_t> counts = Even(in.count, size());
-  return Start(Counted(Moving(CallKind::kAllToAll, in, out, options), counts, counts));
+  return Start(Even(Counted(Moving(CallKind::kAllToAll, in, out, options), counts, counts)));
 }
 
 Work Communicator::AllToAllVAsync(ConstTensorView in, Counts send_counts, TensorView out, Counts receive_counts,

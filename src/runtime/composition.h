@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "bootstrap/membership.h"
 #include "collectives/hierarchical/team.h"
+#include "collectives/mpi/factory.h"
 #include "collectives/shm/group.h"
 #include "runtime/interconnect.h"
 #include "runtime/progress.h"
@@ -28,6 +29,9 @@ namespace gyre::internal {
 struct Meetings {
   std::shared_ptr<Group> group;  // of the communicator's ranks on this host
   std::shared_ptr<Team> team;    // null: all its ranks are on this host
+
+  // Of the world, where it is asked for: what carries its collectives out instead.
+  std::shared_ptr<mpi::Backend> mpi{};
 };
 
 // Shared by a runtime and whatever outlives it (communicators, works, buffers).
@@ -41,6 +45,11 @@ class RuntimeState {
   const std::shared_ptr<shm::Node>& node() const { return node_; }
   const std::shared_ptr<Progress>& progress() const { return progress_; }
   const Meetings& world() const { return world_; }
+
+  // By which algorithms between hosts are chosen; null: one host.
+  const PathModel* network_model() const {
+    return interconnect_ == nullptr ? nullptr : &interconnect_->selector()->model();
+  }
   const std::vector<int>& hosts() const { return hosts_; }  // by rank of the job: the number of its host
 
   // Those of `ranks` (of the job) that are on this rank's host.
@@ -55,11 +64,11 @@ class RuntimeState {
 
  private:
   explicit RuntimeState(const Config& config) : config_(config) {}
-  absl::Status Connect(const Environment& environment);
+  absl::Status Connect(const Environment& environment, TimePoint deadline);
   absl::Status ConnectPeers(const Environment& environment, shm::OwnMemory own, TimePoint deadline);
   absl::Status ConnectHosts(const std::vector<RankPlace>& places, TimePoint deadline);
   absl::Status StartNode(shm::OwnMemory own, std::vector<shm::Link> links, std::vector<std::string> names);
-  absl::Status MakeWorld();
+  absl::Status MakeWorld(TimePoint deadline);
 
   const Config config_;
   Logger logger_;
@@ -83,6 +92,7 @@ class CommunicatorState {
   const std::shared_ptr<RuntimeState>& shared_runtime() const { return runtime_; }
   const std::shared_ptr<Group>& group() const { return meetings_.group; }
   const std::shared_ptr<Team>& team() const { return meetings_.team; }
+  const std::shared_ptr<mpi::Backend>& mpi() const { return meetings_.mpi; }
 
   // What the lanes belong to, for who only keeps it alive.
   const std::shared_ptr<void>& owner() const { return owner_; }

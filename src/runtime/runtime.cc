@@ -34,6 +34,14 @@ absl::StatusOr<Buffer> Runtime::Allocate(int64_t bytes) {
   return Buffer(arena, data, bytes);
 }
 
+std::optional<NetworkModel> Runtime::network_model() const {
+  const internal::PathModel* const model = state_->network_model();
+  if (model == nullptr) return std::nullopt;
+  return NetworkModel{.latency_us = model->latency * 1e6,
+                      .gigabits_per_second = model->bytes_per_second * 8e-9,
+                      .reduced_gigabytes_per_second = model->reduced_per_second * 1e-9};
+}
+
 void Runtime::Shutdown() {
   state_->Shutdown();
 }

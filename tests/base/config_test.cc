@@ -20,6 +20,8 @@ TEST(Config, HasDefaults) {
   ASSERT_THAT(config, IsOk());
   EXPECT_FALSE(config->rank.has_value());
   EXPECT_FALSE(config->epoch.has_value());
+  EXPECT_EQ(config->algorithms, "");
+  EXPECT_EQ(config->backend, Backend::kNative);
   EXPECT_EQ(config->start_timeout.count(), 60000);
   EXPECT_EQ(config->operation_timeout.count(), 300000);
   EXPECT_EQ(config->heartbeat_interval.count(), 100);
@@ -36,6 +38,8 @@ TEST(Config, ReadsEveryVariable) {
                             {"GYRE_SECRET_FILE", "/a/file"},
                             {"GYRE_SECRET_FD", "7"},
                             {"GYRE_HOST_ID", "host"},
+                            {"GYRE_ALGORITHMS", "allreduce=ring"},
+                            {"GYRE_BACKEND", "mpi"},
                             {"GYRE_START_TIMEOUT", "1.5"},
                             {"GYRE_TIMEOUT", "20"},
                             {"GYRE_HEARTBEAT_INTERVAL_MS", "50"},
@@ -53,6 +57,8 @@ TEST(Config, ReadsEveryVariable) {
   EXPECT_EQ(config->secret_file, "/a/file");
   EXPECT_EQ(config->secret_fd, 7);
   EXPECT_EQ(config->host_id, "host");
+  EXPECT_EQ(config->algorithms, "allreduce=ring");
+  EXPECT_EQ(config->backend, Backend::kMpi);
   EXPECT_EQ(config->start_timeout.count(), 1500);
   EXPECT_EQ(config->operation_timeout.count(), 20000);
   EXPECT_EQ(config->heartbeat_interval.count(), 50);
@@ -77,6 +83,10 @@ TEST(Config, OptionsInCodeWin) {
   EXPECT_EQ(config->job_id, "mine");
   EXPECT_EQ(config->epoch, 2);
   EXPECT_EQ(config->operation_timeout.count(), 7000);
+}
+
+TEST(Config, RefusesABackendThatThereIsNot) {
+  EXPECT_THAT(Load({{"GYRE_BACKEND", "nccl"}}), MatchesStatus(StatusCode::kInvalidArgument, "native or mpi"));
 }
 
 TEST(Config, RefusesNonsenseByName) {
