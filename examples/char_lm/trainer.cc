@@ -7,8 +7,8 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <numbers>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -16,9 +16,8 @@
 #include "absl/strings/str_cat.h"
 #include "checkpoint.h"
 #include "exact_sum.h"
-#include "gyre/arena.h"
 #include "gyre/communicator.h"
-#include "gyre/optimizer.h"
+#include "gyre/distributed_optimizer.h"
 #include "gyre/status_macros.h"
 #include "loss_file.h"
 #include "model.h"
@@ -30,7 +29,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What travels behind the gradient in the same allreduce.
+// What is reduced along with the gradient.
 enum Extra : size_t { kLoss, kInterrupts, kTerminations, kExtras };
 
 constexpr double kRateStep = 400;  // Adam's rate falls as 1 / sqrt(1 + step / this), whatever --steps is
@@ -52,8 +51,7 @@ Identity IdentityOf(const Options& options, const Corpus& corpus) {
 class Trainer {
  public:
   Trainer(gyre::Runtime& runtime, const Options& options, const Corpus& corpus, const StopSignal& stop_signal)
-      : runtime_(runtime),
-        world_(runtime.world()),
+      : world_(runtime.world()),
         options_(options),
         corpus_(corpus),
         stop_signal_(stop_signal),
@@ -101,28 +99,31 @@ class Trainer {
     return absl::InvalidArgumentError(absl::StrCat("rank ", odd, " has another text or other options than rank 0"));
   }
 
-  // Memory, optimizer, and weights: rank 0's new ones or those of the checkpoint.
+  // The optimizer, with memory for gradients, and weights: rank 0's new ones or those of the checkpoint.
   absl::Status Prepare() {
-    const auto bytes = static_cast<int64_t>((weights_.size() + kExtras) * sizeof(float));
-    ASSIGN_OR_RETURN(buffer_, runtime_.Allocate(bytes));
-    const std::array<int64_t, 1> counts = {static_cast<int64_t>(weights_.size())};
     // beta2 below Adam's usual 0.999: trainings here are short.
-    ASSIGN_OR_RETURN(optimizer_, gyre::Optimizer::Create(
-                                     gyre::Adam{.learning_rate = options_.learning_rate, .beta2 = 0.99f}, counts));
+    const gyre::Adam adam{.learning_rate = options_.learning_rate, .beta2 = 0.99f};
+    ASSIGN_OR_RETURN(optimizer_, gyre::DistributedOptimizer::Create(world_, adam, {.op = gyre::ReduceOp::kSum}));
+    ASSIGN_OR_RETURN(model_index_, optimizer_->Register("model", weights_));
+    const std::array<int64_t, 1> extras = {kExtras};
+    ASSIGN_OR_RETURN(extras_index_, optimizer_->reducer().Register("extras", extras));
+    std::vector<std::byte> optimizer_state;
     if (options_.resume) {
-      RETURN_IF_ERROR(Resume());
-    } else {
-      if (leader()) model_.Initialise(options_.seed, weights_);
-      RETURN_IF_ERROR(world_.Broadcast(weights_, 0));
+      ASSIGN_OR_RETURN(optimizer_state, Resume());
+    } else if (leader()) {
+      model_.Initialise(options_.seed, weights_);
     }
+    RETURN_IF_ERROR(optimizer_->Start());  // from here on all ranks have rank 0's weights
+    if (options_.resume) RETURN_IF_ERROR(optimizer_->Restore(optimizer_state));
     // Now rather than when all is trained.
     if (leader() && !options_.checkpoint.empty()) RETURN_IF_ERROR(CheckWritable(options_.checkpoint));
     if (leader() && !options_.loss_file.empty()) RETURN_IF_ERROR(loss_file_.Open(options_.loss_file, step_));
     return absl::OkStatus();
   }
 
-  // Rank 0 reads; the others get from it what they need, or that it failed.
-  absl::Status Resume() {
+  // Rank 0 reads; the others get from it the step and the optimizer's state, which is returned, or that it failed. The
+  // weights are rank 0's alone as yet.
+  absl::StatusOr<std::vector<std::byte>> Resume() {
     Checkpoint checkpoint;
     absl::Status status;
     if (leader()) {
@@ -144,11 +145,10 @@ class Trainer {
       return leader() ? status : absl::FailedPreconditionError("rank 0 could not resume from the checkpoint");
     }
     step_ = header[1];
-    if (leader()) weights_ = std::move(checkpoint.weights);
-    RETURN_IF_ERROR(world_.Broadcast(weights_, 0));
+    if (leader()) std::ranges::copy(checkpoint.weights, weights_.begin());
     checkpoint.optimizer.resize(static_cast<size_t>(header[2]));
     RETURN_IF_ERROR(world_.Broadcast({checkpoint.optimizer.data(), header[2], gyre::DType::kU8}, 0));
-    return optimizer_->Restore(checkpoint.optimizer);
+    return std::move(checkpoint.optimizer);
   }
 
   // Trains up to the last step. Returns the signal that stopped it, or 0.
@@ -174,21 +174,18 @@ class Trainer {
   absl::StatusOr<double> Step() {
     const auto started = Clock::now();
     ++step_;
-    const std::span<float> gradient = buffer_.As<float>().first(weights_.size());
-    const std::span<float> extra = buffer_.As<float>().subspan(weights_.size(), kExtras);
-    extra[kLoss] = ComputeShard(gradient);
+    const std::span<float> extra = optimizer_->gradient(extras_index_);
+    extra[kLoss] = ComputeShard(optimizer_->gradient(model_index_));
     extra[kInterrupts] = stop_signal_.received() == SIGINT ? 1.0f : 0.0f;
     extra[kTerminations] = stop_signal_.received() == SIGTERM ? 1.0f : 0.0f;
-
-    const auto computed = Clock::now();
-    RETURN_IF_ERROR(world_.AllReduce(buffer_.As<float>().first(weights_.size() + kExtras)));
-    const auto reduced = Clock::now();
+    RETURN_IF_ERROR(optimizer_->Ready(extras_index_));
+    RETURN_IF_ERROR(optimizer_->Ready(model_index_));
 
     const double rate = options_.learning_rate / std::sqrt(1.0 + static_cast<double>(step_ - 1) / kRateStep);
     RETURN_IF_ERROR(optimizer_->SetLearningRate(static_cast<float>(rate)));
-    RETURN_IF_ERROR(optimizer_->Step(0, weights_, gradient));
+    ASSIGN_OR_RETURN(const gyre::StepSummary summary, optimizer_->Step());
     ++times_.steps;
-    times_.communication_seconds += Seconds(reduced - computed);
+    times_.communication_seconds += summary.exposed_seconds;
     times_.seconds += Seconds(Clock::now() - started);
     return extra[kLoss];
   }
@@ -212,9 +209,9 @@ class Trainer {
     return loss;
   }
 
-  // What the ranks' signals came to in the step's allreduce: the same on all of them.
+  // What the ranks' signals came to in the step's reduction: the same on all of them.
   int AgreedSignal() const {
-    const std::span<const float> extra = buffer_.As<float>().subspan(weights_.size(), kExtras);
+    const std::span<const float> extra = optimizer_->gradient(extras_index_);
     if (extra[kInterrupts] > 0) return SIGINT;
     return extra[kTerminations] > 0 ? SIGTERM : 0;
   }
@@ -249,7 +246,6 @@ class Trainer {
         {.identity = identity_, .step = step_, .weights = weights_, .optimizer = optimizer_->Save()});
   }
 
-  gyre::Runtime& runtime_;
   gyre::Communicator& world_;
   const Options& options_;
   const Corpus& corpus_;
@@ -258,8 +254,8 @@ class Trainer {
   Model<float> model_;
   std::vector<float> weights_;
   std::vector<float> slice_gradient_;
-  gyre::Buffer buffer_;  // the gradient, then the extras
-  std::optional<gyre::Optimizer> optimizer_;
+  std::unique_ptr<gyre::DistributedOptimizer> optimizer_;
+  int model_index_ = 0, extras_index_ = 0;
   Samples samples_;
   int64_t step_ = 0;  // how many are done
   StepTimes times_;

@@ -102,6 +102,10 @@ class GYRE_EXPORT GradientReducer {
   // Other ranks write to it between Ready and Wait: leave it alone then. An empty view for an unknown index.
   TensorView gradient(int index) const;
 
+  // After Wait, and until the gradient is ready again: where the result is, which is where the gradient was given. An
+  // empty view for an unknown index.
+  TensorView result(int index) const;
+
   // Says that the gradient is there: in gradient(index), or in memory of the program's own, where the result will be as
   // well. The program's memory has as many elements; its dtype may be another floating-point one, and is converted on
   // its way in and out. It must stay as it is until Wait returns. Communication starts as soon as a bucket is full.

@@ -60,6 +60,10 @@ TensorView GradientReducer::gradient(int index) const {
   return state_->gradient(index);
 }
 
+TensorView GradientReducer::result(int index) const {
+  return state_->result(index);
+}
+
 absl::Status GradientReducer::Ready(int index) {
   return state_->Give(index, nullptr, false);
 }

@@ -131,6 +131,11 @@ TensorView GradientReducer::State::gradient(int index) const {
   return gradients_->home(places_[static_cast<size_t>(index)]);
 }
 
+TensorView GradientReducer::State::result(int index) const {
+  if (step_ == nullptr || index < 0 || index >= size()) return {};
+  return gradients_->result(places_[static_cast<size_t>(index)]);
+}
+
 std::string GradientReducer::State::NameOf(int place) const {
   return absl::StrCat("\"", absl::CHexEscape(tensors_[static_cast<size_t>(place)].name), "\"");
 }

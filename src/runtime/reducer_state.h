@@ -29,6 +29,7 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   absl::StatusOr<int> Register(std::string_view name, std::span<const int64_t> shape, DType dtype);
   absl::Status Start();
   TensorView gradient(int index) const;
+  TensorView result(int index) const;
   absl::Status Give(int index, const TensorView* view, bool zeros);
   absl::StatusOr<StepSummary> Wait();
 

@@ -1,0 +1,92 @@
+// DistributedOptimizer: an Optimizer on every rank, fed with gradients that a GradientReducer has averaged over all of
+// them: replicas that start with the same weights keep the same weights, bit by bit.
+//
+//   ASSIGN_OR_RETURN(auto optimizer, gyre::DistributedOptimizer::Create(runtime->world(), gyre::Momentum{}));
+//   for (Parameter& p : parameters) ASSIGN_OR_RETURN(p.index, optimizer->Register(p.name, p.weights));
+//   RETURN_IF_ERROR(optimizer->Start());                     // all ranks now have rank 0's weights
+//   for (Parameter& p : parameters) p.gradient = optimizer->gradient(p.index);
+//   for each step:
+//     the backward pass fills gradients, last layer first, and calls optimizer->Ready(p.index) after each
+//     RETURN_IF_ERROR(optimizer->Step().status());           // waits for the averages and updates the weights
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "gyre/communicator.h"
+#include "gyre/export.h"
+#include "gyre/optimizer.h"
+#include "gyre/reducer.h"
+
+namespace gyre {
+
+// Threads, blocking and errors are GradientReducer's where nothing else is said.
+class GYRE_EXPORT DistributedOptimizer {
+ public:
+  // Collective over `communicator`, which must live until Start has returned.
+  static absl::StatusOr<std::unique_ptr<DistributedOptimizer>> Create(Communicator& communicator,
+                                                                      const OptimizerConfig& config,
+                                                                      const ReducerOptions& options = {});
+  DistributedOptimizer(const DistributedOptimizer&) = delete;
+  DistributedOptimizer& operator=(const DistributedOptimizer&) = delete;
+
+  // Before Start. The weights stay the program's, must live as long as this object, and may not move. Returns the
+  // index, which is the reducer's.
+  absl::StatusOr<int> Register(std::string_view name, std::span<float> weights);
+
+  // Before Start, more can be registered with the reducer itself: it is reduced along with the gradients, and nothing
+  // is updated from it.
+  GradientReducer& reducer() { return *reducer_; }
+
+  // Collective: agrees on the parameters (GradientReducer::Start) and gives all ranks rank 0's weights.
+  // kInvalidArgument also for hyperparameters out of their range (Optimizer::Create).
+  absl::Status Start();
+
+  // After Start: where the gradient goes.
+  std::span<float> gradient(int index) const;
+
+  // GradientReducer's. `gradient` has as many elements as the weights.
+  absl::Status Ready(int index) { return reducer_->Ready(index); }
+  absl::Status Ready(int index, std::span<float> gradient) { return reducer_->Ready(index, gradient); }
+  absl::Status Missing(int index) { return reducer_->Missing(index); }
+
+  // Waits for the averages and updates all weights, unless the step was skipped (ReducerOptions::skip_non_finite) or
+  // was only added up (ReducerOptions::accumulate).
+  absl::StatusOr<StepSummary> Step();
+
+  // For the steps to come. REQUIRES (these four): Start was OK.
+  absl::Status SetLearningRate(float learning_rate) { return optimizer_->SetLearningRate(learning_rate); }
+  float learning_rate() const { return optimizer_->learning_rate(); }
+
+  // The optimizer's state, without weights: Optimizer's Save and Restore, with parameters in the order in which this
+  // rank registered them. Local calls; the state is the same on all ranks that register in the same order.
+  std::vector<std::byte> Save() const { return optimizer_->Save(); }
+  absl::Status Restore(std::span<const std::byte> state) { return optimizer_->Restore(state); }
+
+ private:
+  struct Parameter {
+    std::string name;
+    int index = 0;
+    std::span<float> weights = {};
+  };
+
+  DistributedOptimizer(Communicator& communicator, const OptimizerConfig& config,
+                       std::unique_ptr<GradientReducer> reducer);
+  absl::Status BroadcastWeights();
+
+  Communicator* communicator_;
+  const OptimizerConfig config_;
+  const std::unique_ptr<GradientReducer> reducer_;
+  std::vector<Parameter> parameters_;
+  std::optional<Optimizer> optimizer_;
+};
+
+}  // namespace gyre
