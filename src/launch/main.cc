@@ -19,7 +19,8 @@
 #include "launch/options.h"
 #include "launch/program.h"
 #include "launch/report.h"
-#include "launch/supervisor.h"
+#include "launch/restarts.h"
+#include "launch/status_file.h"
 
 namespace gyre::launch {
 
@@ -74,7 +75,7 @@ int RunHere(const Options& options) {
   if (!program.ok()) return Fail(program.status().message(), ExitCodeOf(program.status()));
   if (options.dry_run) return Print(DryRunReport(options, *program));
   if (const std::optional<int> code = PrepareOutputDir(options)) return *code;
-  return RunGuarded(options.grace, -1, [&](int guard) { return Supervise({options, *program, {}, guard}); });
+  return RunGuarded(options.grace, -1, [&](int guard) { return RunJob({options, *program, {}, guard}); });
 }
 
 int RunOnHosts(Options options) {
@@ -96,7 +97,7 @@ int RunOnHosts(Options options) {
   if (options.remote_gyrerun.empty()) options.remote_gyrerun = OwnPath();
   if (options.dry_run) return Print(DryRunReport(options, *placed));
   if (const std::optional<int> code = PrepareOutputDir(options)) return *code;
-  return RunGuarded(options.grace, -1, [&](int guard) { return Supervise({options, {}, *placed, guard}); });
+  return RunGuarded(options.grace, -1, [&](int guard) { return RunJob({options, {}, *placed, guard}); });
 }
 
 int PrintManifest(const std::vector<std::string>& arguments) {
@@ -107,8 +108,15 @@ int PrintManifest(const std::vector<std::string>& arguments) {
   return manifest.ok() ? Print(*manifest) : Fail(manifest.status().message(), kExitUsage);
 }
 
+int PrintStatus(const std::vector<std::string>& arguments) {
+  if (arguments.size() != 1) return Fail("status takes one file; try: gyrerun status FILE", kExitUsage);
+  const absl::StatusOr<std::string> text = DescribeStatusFile(arguments[0]);
+  return text.ok() ? Print(*text) : Fail(text.status().message(), kExitHostfile);
+}
+
 int Main(const std::vector<std::string>& arguments) {
   FillStandardDescriptors();
+  if (!arguments.empty() && arguments[0] == "status") return PrintStatus({arguments.begin() + 1, arguments.end()});
   if (!arguments.empty() && arguments[0] == "manifest") return PrintManifest({arguments.begin() + 1, arguments.end()});
   const absl::StatusOr<Options> options = ParseOptions(arguments);
   if (!options.ok()) return Fail(options.status().message(), kExitUsage);

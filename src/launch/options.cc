@@ -57,6 +57,7 @@ struct Raw {
   double grace = 5;
   double start_timeout = 60;
   double host_timeout = 1.5;
+  double restart_delay = 1;
   bool check_build = false;
 };
 
@@ -108,12 +109,20 @@ void Declare(CLI::App& app, Options& options, Raw& raw) {
       ->type_name("VAR[=VALUE]")
       ->allow_extra_args(false);
   app.add_flag("--tag-output", options.tag_output, "Begin each line with its rank and stream");
-  app.add_flag("--timestamp-output", options.timestamp_output, "Begin each line with the time");
+  app.add_flag("--timestamp-output,--timestamps", options.timestamp_output, "Begin each line with the time");
   app.add_option("--output-dir", options.output_dir, "Also write each rank's output to files there")->type_name("DIR");
   app.add_option("--timeout", raw.timeout, "End the job after so long, with exit code 124")->type_name("SECONDS");
   app.add_option("--settle", raw.settle, "How long the others may go on after a rank has failed (2)")
       ->type_name("SECONDS");
   app.add_option("--grace", raw.grace, "From SIGTERM to SIGKILL (5)")->type_name("SECONDS");
+  app.add_option("--max-restarts", options.max_restarts, "Start a job that failed again, so many times (0)")
+      ->check(CLI::Range(0, 1'000'000))
+      ->type_name("N");
+  app.add_option("--restart-delay", raw.restart_delay,
+                 "Before the first restart (1); doubles each time, to 60 at most, give or take half")
+      ->type_name("SECONDS");
+  app.add_option("--status-file", options.status_file, "Keep the job's phase there; see gyrerun status FILE")
+      ->type_name("FILE");
   DeclareHosts(app, options, raw);
   app.add_flag("--verbose", options.verbose, "Say what starts and ends, and when");
   app.add_flag("--dry-run", options.dry_run, "Print what would be started, and start nothing");
@@ -223,6 +232,8 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) 
                               "they are there"),
                  "--host-timeout 1.5");
   }
+  RETURN_IF_ERROR(CheckSeconds("--restart-delay", raw.restart_delay, true));
+  options.restart_delay = ToMilliseconds(raw.restart_delay);
   options.start_timeout = ToMilliseconds(raw.start_timeout);
   options.host_timeout = ToMilliseconds(raw.host_timeout);
   options.settle = ToMilliseconds(raw.settle);

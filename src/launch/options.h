@@ -21,6 +21,9 @@ struct Options {
   std::optional<std::chrono::milliseconds> timeout;
   std::chrono::milliseconds settle{2'000};
   std::chrono::milliseconds grace{5'000};
+  int max_restarts = 0;
+  std::chrono::milliseconds restart_delay{1'000};  // before the first one
+  std::string status_file;                         // empty: none
   bool verbose = false;
   bool dry_run = false;
   std::vector<std::string> command;  // PROGRAM and its arguments

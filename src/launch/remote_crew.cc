@@ -55,9 +55,9 @@ std::string Why(const RemoteHost& host) {
 
 }  // namespace
 
-RemoteCrew::RemoteCrew(const Options& options, const std::vector<HostRanks>& hosts, Poller& poller, OutputMux& output,
-                       CrewEvents& events)
-    : options_(options), poller_(poller), output_(output), events_(events) {
+RemoteCrew::RemoteCrew(const Options& options, const std::vector<HostRanks>& hosts, const JobKeys& keys, Poller& poller,
+                       OutputMux& output, CrewEvents& events)
+    : options_(options), poller_(poller), output_(output), events_(events), keys_(keys) {
   for (const HostRanks& ranks : hosts) hosts_.push_back({.ranks = ranks, .remote = nullptr});
   for (const HostRanks& ranks : hosts) ranks_.resize(ranks_.size() + static_cast<size_t>(ranks.count));
   alive_ = ranks_.size();
@@ -82,7 +82,6 @@ absl::Status RemoteCrew::Prepare() {
   rlimit more = files;  // each host takes up to five descriptors
   more.rlim_cur = more.rlim_max;
   setrlimit(RLIMIT_NOFILE, &more);
-  ASSIGN_OR_RETURN(keys_, MakeJobKeys());
   char directory[PATH_MAX];
   if (getcwd(directory, sizeof directory) == nullptr) return ErrnoStatus("working directory");
   directory_ = directory;

@@ -23,8 +23,8 @@ namespace gyre::launch {
 class RemoteCrew final : public Crew, public RemoteHostEvents {
  public:
   // All but `hosts` must outlive it. REQUIRES: `hosts` is not empty.
-  RemoteCrew(const Options& options, const std::vector<HostRanks>& hosts, Poller& poller, OutputMux& output,
-             CrewEvents& events);
+  RemoteCrew(const Options& options, const std::vector<HostRanks>& hosts, const JobKeys& keys, Poller& poller,
+             OutputMux& output, CrewEvents& events);
 
   int size() const override { return static_cast<int>(ranks_.size()); }
   void Start() override;
@@ -103,7 +103,7 @@ class RemoteCrew final : public Crew, public RemoteHostEvents {
   std::vector<Rank> ranks_;
   size_t alive_;
   Phase phase_ = Phase::kReaching;
-  JobKeys keys_;
+  const JobKeys& keys_;
   std::string directory_;  // where the ranks run
   std::string store_;      // its endpoint, once known
   std::optional<InputForwarder> input_;
