@@ -155,6 +155,9 @@ absl::Status Check(const Config& config) {
     return absl::InvalidArgumentError(
         "heartbeat_timeout (GYRE_HEARTBEAT_TIMEOUT_MS) must be 0 or at least two heartbeat intervals");
   }
+  if (config.metrics_port && (*config.metrics_port < 1 || *config.metrics_port > 65535)) {
+    return absl::InvalidArgumentError("GYRE_METRICS_PORT must be a port, 1 to 65535");
+  }
   if (config.arena_bytes < 0) return absl::InvalidArgumentError("arena_bytes must be 0 or more");
   return absl::OkStatus();
 }
@@ -176,6 +179,8 @@ absl::StatusOr<Config> LoadConfig(const RuntimeOptions& options, const Environme
   reader.Bytes("GYRE_ARENA_BYTES", config.arena_bytes);
   reader.Bytes("GYRE_FUSION_BYTES", config.fusion_bytes);
   reader.Boolean("GYRE_SPIN", config.spin);
+  reader.Text("GYRE_TIMELINE", config.timeline);
+  reader.Integer("GYRE_METRICS_PORT", config.metrics_port);
   reader.Level("GYRE_LOG_LEVEL", config.log_level);
   RETURN_IF_ERROR(reader.status());
 
