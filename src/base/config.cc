@@ -37,6 +37,15 @@ class Reader {
     });
   }
 
+  void Port(std::string_view name, std::optional<int>& field) {
+    Parse(name, "a port, 1 to 65535", [&](const std::string& text) {
+      int value = 0;
+      if (!absl::SimpleAtoi(text, &value) || value < 1 || value > 65535) return false;
+      field = value;
+      return true;
+    });
+  }
+
   void Bytes(std::string_view name, int64_t& field) {
     Parse(name, "a number of bytes (an integer of 1 or more)",
           [&](const std::string& text) { return absl::SimpleAtoi(text, &field) && field > 0; });
@@ -155,9 +164,6 @@ absl::Status Check(const Config& config) {
     return absl::InvalidArgumentError(
         "heartbeat_timeout (GYRE_HEARTBEAT_TIMEOUT_MS) must be 0 or at least two heartbeat intervals");
   }
-  if (config.metrics_port && (*config.metrics_port < 1 || *config.metrics_port > 65535)) {
-    return absl::InvalidArgumentError("GYRE_METRICS_PORT must be a port, 1 to 65535");
-  }
   if (config.arena_bytes < 0) return absl::InvalidArgumentError("arena_bytes must be 0 or more");
   return absl::OkStatus();
 }
@@ -180,7 +186,7 @@ absl::StatusOr<Config> LoadConfig(const RuntimeOptions& options, const Environme
   reader.Bytes("GYRE_FUSION_BYTES", config.fusion_bytes);
   reader.Boolean("GYRE_SPIN", config.spin);
   reader.Text("GYRE_TIMELINE", config.timeline);
-  reader.Integer("GYRE_METRICS_PORT", config.metrics_port);
+  reader.Port("GYRE_METRICS_PORT", config.metrics_port);
   reader.Level("GYRE_LOG_LEVEL", config.log_level);
   RETURN_IF_ERROR(reader.status());
 

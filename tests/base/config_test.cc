@@ -85,11 +85,11 @@ TEST(Config, OptionsInCodeWin) {
 
 TEST(Config, RefusesNonsenseByName) {
   const std::pair<const char*, const char*> kWrong[] = {
-      {"GYRE_SIZE", "x"},         {"GYRE_RANK", "-1"},       {"GYRE_TIMEOUT", "0"},
-      {"GYRE_TIMEOUT", "nan"},    {"GYRE_SPIN", "maybe"},    {"GYRE_ARENA_BYTES", "0"},
-      {"GYRE_LOG_LEVEL", "loud"}, {"GYRE_TIMEOUT", "1e300"}, {"GYRE_HEARTBEAT_INTERVAL_MS", "1.5"},
-      {"GYRE_EPOCH", "-1"},       {"GYRE_EPOCH", "second"},  {"GYRE_EPOCH", "9223372036854775808"},
-      {"GYRE_METRICS_PORT", "0"}, {"GYRE_METRICS_PORT", "x"}};
+      {"GYRE_SIZE", "x"},         {"GYRE_RANK", "-1"},           {"GYRE_TIMEOUT", "0"},
+      {"GYRE_TIMEOUT", "nan"},    {"GYRE_SPIN", "maybe"},        {"GYRE_ARENA_BYTES", "0"},
+      {"GYRE_LOG_LEVEL", "loud"}, {"GYRE_TIMEOUT", "1e300"},     {"GYRE_HEARTBEAT_INTERVAL_MS", "1.5"},
+      {"GYRE_EPOCH", "-1"},       {"GYRE_EPOCH", "second"},      {"GYRE_EPOCH", "9223372036854775808"},
+      {"GYRE_METRICS_PORT", "0"}, {"GYRE_METRICS_PORT", "65536"}};
   for (const auto& [name, value] : kWrong) {
     EXPECT_THAT(Load({{name, value}}), MatchesStatus(StatusCode::kInvalidArgument, std::string(name) + "=" + value));
   }
