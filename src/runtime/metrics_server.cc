@@ -23,6 +23,7 @@ namespace {
 
 constexpr std::chrono::seconds kPatience(1);
 constexpr size_t kLongestRequest = 4096;
+constexpr int kPauseMs = 100;
 
 // Up to the empty line; what came until then if it is too long, too late or cut short.
 std::string ReceiveRequest(int fd, TimePoint deadline) {
@@ -78,7 +79,11 @@ void MetricsServer::Serve() {
     if (poll(waits.data(), waits.size(), -1) < 0) continue;  // interrupted
     if (waits[1].revents != 0) return;
     const UniqueFd client(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (client) Answer(client.get());
+    if (client) {
+      Answer(client.get());
+    } else {
+      poll(&waits[1], 1, kPauseMs);  // no descriptor is free, say: the client is still there at the next look
+    }
   }
 }
 
