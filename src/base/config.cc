@@ -41,6 +41,15 @@ class Reader {
     });
   }
 
+  void Port(std::string_view name, std::optional<int>& field) {
+    Parse(name, "a port, 1 to 65535", [&](const std::string& text) {
+      int value = 0;
+      if (!absl::SimpleAtoi(text, &value) || value < 1 || value > 65535) return false;
+      field = value;
+      return true;
+    });
+  }
+
   void Bytes(std::string_view name, int64_t& field) {
     Parse(name, "a number of bytes (an integer of 1 or more)",
           [&](const std::string& text) { return absl::SimpleAtoi(text, &field) && field > 0; });
@@ -189,6 +198,8 @@ absl::StatusOr<Config> LoadConfig(const RuntimeOptions& options, const Environme
   reader.Bytes("GYRE_ARENA_BYTES", config.arena_bytes);
   reader.Bytes("GYRE_FUSION_BYTES", config.fusion_bytes);
   reader.Boolean("GYRE_SPIN", config.spin);
+  reader.Text("GYRE_TIMELINE", config.timeline);
+  reader.Port("GYRE_METRICS_PORT", config.metrics_port);
   reader.Level("GYRE_LOG_LEVEL", config.log_level);
   RETURN_IF_ERROR(reader.status());
 

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
@@ -21,6 +23,7 @@
 #include "launch/report.h"
 #include "launch/restarts.h"
 #include "launch/status_file.h"
+#include "launch/timeline.h"
 
 namespace gyre::launch {
 
@@ -68,6 +71,22 @@ std::optional<int> PrepareOutputDir(const Options& options) {
   return Fail(made.message(), kExitOutput);
 }
 
+// Runs the job of so many ranks, then joins their timelines if asked for.
+template <typename Job>
+int RunTraced(const Options& options, int ranks, const Job& job) {
+  if (options.timeline.empty()) return job();
+  ClearTimeline(options.timeline, ranks);
+  const int code = job();
+  const absl::StatusOr<std::vector<int>> missing = MergeTimeline(options.timeline, ranks);
+  if (!missing.ok()) return Fail(missing.status().message(), code != 0 ? code : kExitOutput);
+  if (!missing->empty()) {
+    Fail(absl::StrCat("--timeline: there is none here of ", missing->size(), " of ", ranks, " ranks, the first being ",
+                      missing->front(), "; try: a folder that all hosts share"),
+         code);
+  }
+  return code;
+}
+
 int RunHere(const Options& options) {
   const char* path = std::getenv("PATH");
   const absl::StatusOr<std::string> program =
@@ -75,7 +94,9 @@ int RunHere(const Options& options) {
   if (!program.ok()) return Fail(program.status().message(), ExitCodeOf(program.status()));
   if (options.dry_run) return Print(DryRunReport(options, *program));
   if (const std::optional<int> code = PrepareOutputDir(options)) return *code;
-  return RunGuarded(options.grace, -1, [&](int guard) { return RunJob({options, *program, {}, guard}); });
+  return RunTraced(options, options.ranks, [&] {
+    return RunGuarded(options.grace, -1, [&](int guard) { return RunJob({options, *program, {}, guard}); });
+  });
 }
 
 int RunOnHosts(Options options) {
@@ -97,7 +118,11 @@ int RunOnHosts(Options options) {
   if (options.remote_gyrerun.empty()) options.remote_gyrerun = OwnPath();
   if (options.dry_run) return Print(DryRunReport(options, *placed));
   if (const std::optional<int> code = PrepareOutputDir(options)) return *code;
-  return RunGuarded(options.grace, -1, [&](int guard) { return RunJob({options, {}, *placed, guard}); });
+  int ranks = 0;
+  for (const HostRanks& host : *placed) ranks += host.count;
+  return RunTraced(options, ranks, [&] {
+    return RunGuarded(options.grace, -1, [&](int guard) { return RunJob({options, {}, *placed, guard}); });
+  });
 }
 
 int PrintManifest(const std::vector<std::string>& arguments) {

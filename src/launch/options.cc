@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <memory>
 
 #include "CLI/App.hpp"
@@ -111,6 +112,8 @@ void Declare(CLI::App& app, Options& options, Raw& raw) {
   app.add_flag("--tag-output", options.tag_output, "Begin each line with its rank and stream");
   app.add_flag("--timestamp-output,--timestamps", options.timestamp_output, "Begin each line with the time");
   app.add_option("--output-dir", options.output_dir, "Also write each rank's output to files there")->type_name("DIR");
+  app.add_option("--timeline", options.timeline, "Write the calls of all ranks there, for Perfetto or chrome://tracing")
+      ->type_name("FILE");
   app.add_option("--timeout", raw.timeout, "End the job after so long, with exit code 124")->type_name("SECONDS");
   app.add_option("--settle", raw.settle, "How long the others may go on after a rank has failed (2)")
       ->type_name("SECONDS");
@@ -234,6 +237,10 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) 
   }
   RETURN_IF_ERROR(CheckSeconds("--restart-delay", raw.restart_delay, true));
   options.restart_delay = ToMilliseconds(raw.restart_delay);
+  if (!options.timeline.empty()) {
+    options.timeline = std::filesystem::absolute(options.timeline).string();
+    options.exports.push_back(absl::StrCat("GYRE_TIMELINE=", options.timeline));  // a file a rank, merged in the end
+  }
   options.start_timeout = ToMilliseconds(raw.start_timeout);
   options.host_timeout = ToMilliseconds(raw.host_timeout);
   options.settle = ToMilliseconds(raw.settle);

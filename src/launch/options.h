@@ -18,6 +18,7 @@ struct Options {
   bool tag_output = false;
   bool timestamp_output = false;
   std::string output_dir;  // empty: no files
+  std::string timeline;    // absolute path; empty: none
   std::optional<std::chrono::milliseconds> timeout;
   std::chrono::milliseconds settle{2'000};
   std::chrono::milliseconds grace{5'000};

@@ -27,6 +27,7 @@ absl::StatusOr<std::vector<RankPlace>> ExchangePlaces(Membership& membership, co
                                                       const std::string& address, TimePoint deadline) {
   RankPlace own = ThisPlace(config.host_id.value_or(""));
   own.address = address;
+  own.traced = config.timeline.has_value();
   ASSIGN_OR_RETURN(std::vector<std::string> texts, membership.Gather("places", Encode(own), deadline));
   std::vector<RankPlace> places;
   for (const std::string& text : texts) {
@@ -91,6 +92,7 @@ absl::Status RuntimeState::ConnectPeers(const Environment& environment, shm::Own
                    ExchangePlaces(*membership_, config_, mesh->address(), deadline));
   RETURN_IF_ERROR(CheckVersions(places));
   hosts_ = HostsOf(places);
+  needs_one_clock_ = *std::ranges::max_element(hosts_) > 0 && std::ranges::all_of(places, &RankPlace::traced);
   std::vector<RankPlace> here;
   std::ranges::copy_if(places, std::back_inserter(here), [&](const RankPlace& place) {
     return place.host_id == places[static_cast<size_t>(rank)].host_id;
@@ -164,6 +166,27 @@ absl::StatusOr<Meetings> RuntimeState::Meet(const std::vector<int>& ranks, std::
   meetings.team =
       Interconnect::MakeTeam(interconnect_, meetings.group, PlacesOf(ranks, hosts_), static_cast<int>(self), id);
   return meetings;
+}
+
+absl::Status RuntimeState::Observe(const ClockOffset& offset) {
+  const int rank = node_->rank();
+  const std::vector<int>& here = world_.group->ranks();
+  Watched watched{.rank = rank,
+                  .size = static_cast<int>(hosts_.size()),
+                  .host = hosts_[static_cast<size_t>(rank)],
+                  .local_rank = static_cast<int>(std::ranges::find(here, rank) - here.begin()),
+                  .address = "127.0.0.1",
+                  .track = {}};
+  if (interconnect_ != nullptr) {
+    ASSIGN_OR_RETURN(const Endpoint listening, ParseEndpoint(interconnect_->address()));
+    watched.address = listening.host;
+  }
+  watched.track = {.rank = rank,
+                   .host = ThisPlace("").host_name,
+                   .offset_us = std::chrono::duration<double, std::micro>(offset.offset).count(),
+                   .offset_uncertainty_us = std::chrono::duration<double, std::micro>(offset.uncertainty).count()};
+  ASSIGN_OR_RETURN(observatory_, Observatory::Open(config_, watched, logger_));
+  return absl::OkStatus();
 }
 
 // The world's region is the first that every rank reserves, so all know where it is.

@@ -18,7 +18,9 @@
 #include "collectives/hierarchical/team.h"
 #include "collectives/mpi/factory.h"
 #include "collectives/shm/group.h"
+#include "runtime/clock_offset.h"
 #include "runtime/interconnect.h"
+#include "runtime/observatory.h"
 #include "runtime/progress.h"
 #include "runtime/topology.h"
 #include "transport/shm/node.h"
@@ -52,6 +54,15 @@ class RuntimeState {
   }
   const std::vector<int>& hosts() const { return hosts_; }  // by rank of the job: the number of its host
 
+  // Whether the ranks' timelines need one clock: they write some, all of them, on several hosts.
+  bool needs_one_clock() const { return needs_one_clock_; }
+
+  // Opens what the configuration asks for, before the program's first call. `offset`: of this host's clock.
+  absl::Status Observe(const ClockOffset& offset);
+
+  // Null: nobody watches.
+  CallObserver* observer() const { return observatory_.get(); }
+
   // Those of `ranks` (of the job) that are on this rank's host.
   std::vector<int> OnThisHost(std::span<const int> ranks) const;
 
@@ -76,6 +87,8 @@ class RuntimeState {
   std::unique_ptr<Membership> membership_;  // until Shutdown; guarded by mutex_ once joined
   std::vector<int> hosts_;
   bool crowded_ = false;
+  bool needs_one_clock_ = false;
+  std::unique_ptr<Observatory> observatory_;    // outlives what progress_ drives
   std::shared_ptr<Interconnect> interconnect_;  // null: one host
   std::shared_ptr<shm::Node> node_;
   std::shared_ptr<Progress> progress_;

@@ -13,7 +13,13 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Create(const RuntimeOptions& o
   const Environment environment = ProcessEnvironment();
   ASSIGN_OR_RETURN(const Config config, LoadConfig(options, environment));
   ASSIGN_OR_RETURN(auto state, internal::RuntimeState::Join(config, environment));
-  return std::unique_ptr<Runtime>(new Runtime(std::move(state)));
+  std::unique_ptr<Runtime> runtime(new Runtime(state));
+  internal::ClockOffset offset;
+  if (state->needs_one_clock()) {
+    ASSIGN_OR_RETURN(offset, internal::MeasureClockOffset(runtime->world()));
+  }
+  RETURN_IF_ERROR(state->Observe(offset));
+  return runtime;
 }
 
 Runtime::Runtime(std::shared_ptr<internal::RuntimeState> state)

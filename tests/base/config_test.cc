@@ -46,6 +46,8 @@ TEST(Config, ReadsEveryVariable) {
                             {"GYRE_HEARTBEAT_TIMEOUT_MS", "0"},
                             {"GYRE_ARENA_BYTES", "1048576"},
                             {"GYRE_FUSION_BYTES", "123457"},
+                            {"GYRE_TIMELINE", "trace.json"},
+                            {"GYRE_METRICS_PORT", "9400"},
                             {"GYRE_SPIN", "0"},
                             {"GYRE_LOG_LEVEL", "debug"}});
   ASSERT_THAT(config, IsOk());
@@ -66,6 +68,8 @@ TEST(Config, ReadsEveryVariable) {
   EXPECT_EQ(config->arena_bytes, 1048576);
   EXPECT_EQ(config->fusion_bytes, 123457);
   EXPECT_EQ(config->spin, false);
+  EXPECT_EQ(config->timeline, "trace.json");
+  EXPECT_EQ(config->metrics_port, 9400);
   EXPECT_EQ(config->log_level, LogLevel::kDebug);
 }
 
@@ -91,10 +95,11 @@ TEST(Config, RefusesABackendThatThereIsNot) {
 
 TEST(Config, RefusesNonsenseByName) {
   const std::pair<const char*, const char*> kWrong[] = {
-      {"GYRE_SIZE", "x"},         {"GYRE_RANK", "-1"},       {"GYRE_TIMEOUT", "0"},
-      {"GYRE_TIMEOUT", "nan"},    {"GYRE_SPIN", "maybe"},    {"GYRE_ARENA_BYTES", "0"},
-      {"GYRE_LOG_LEVEL", "loud"}, {"GYRE_TIMEOUT", "1e300"}, {"GYRE_HEARTBEAT_INTERVAL_MS", "1.5"},
-      {"GYRE_EPOCH", "-1"},       {"GYRE_EPOCH", "second"},  {"GYRE_EPOCH", "9223372036854775808"}};
+      {"GYRE_SIZE", "x"},         {"GYRE_RANK", "-1"},           {"GYRE_TIMEOUT", "0"},
+      {"GYRE_TIMEOUT", "nan"},    {"GYRE_SPIN", "maybe"},        {"GYRE_ARENA_BYTES", "0"},
+      {"GYRE_LOG_LEVEL", "loud"}, {"GYRE_TIMEOUT", "1e300"},     {"GYRE_HEARTBEAT_INTERVAL_MS", "1.5"},
+      {"GYRE_EPOCH", "-1"},       {"GYRE_EPOCH", "second"},      {"GYRE_EPOCH", "9223372036854775808"},
+      {"GYRE_METRICS_PORT", "0"}, {"GYRE_METRICS_PORT", "65536"}};
   for (const auto& [name, value] : kWrong) {
     EXPECT_THAT(Load({{name, value}}), MatchesStatus(StatusCode::kInvalidArgument, std::string(name) + "=" + value));
   }
