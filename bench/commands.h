@@ -44,4 +44,51 @@ struct PriceOptions {
 // What the algorithms between hosts would cost on a network that is not there, one rank a host. Needs no other rank.
 absl::Status RunPrice(const PriceOptions& options, const std::string& command);
 
+struct StepOptions {
+  std::vector<std::string> models = {"resnet50"};
+  std::vector<std::string> buffers = {"arena"};  // where Gyre's gradients lie: "arena", "plain"
+  std::vector<std::string> against;              // "gyre-per-tensor", "mpi-per-tensor", ...
+  std::string compute = "none";                  // or "sleep", "cpu"
+  double rate = 4000;                            // GFLOP/s of a rank
+  int batch = 32;                                // samples a rank and step
+  int steps = 20;
+  bool check = true;
+  std::string json;  // a file
+};
+
+// A training step of a model, with its computation modelled: what the exchange of gradients adds to it.
+absl::Status RunStep(const StepOptions& options, const std::string& command);
+
+struct CompressionOptions {
+  // Names that ParseCompression takes, and "dgc-pass", "index-codes".
+  std::vector<std::string> methods = {"none",         "fp16",    "bf16",     "fp8",     "fp8-e5m2",
+                                      "int8",         "int4",    "sign",     "ternary", "topk",
+                                      "topk-sampled", "randomk", "powersgd", "dgc",     "index-codes"};
+  std::string size = "64M";  // bytes of the gradient
+  int samples = 11;
+  double sparsity = 0.999;  // of "dgc-pass" and "index-codes", and of the models
+  double link = 10;         // Gbit/s: chooses how positions are coded
+  bool models = false;      // instead: what a sender sends of known models
+  std::string json;         // a file
+};
+
+// What codecs cost on one core, and how small they make a gradient. Needs no other rank.
+absl::Status RunCompression(const CompressionOptions& options, const std::string& command);
+
+struct TuneOptions {
+  std::vector<int> hosts = {4};
+  int local = 0;  // ranks on each host; 0: one, or as many as the job has
+  std::string begin = "8", end = "256M";
+  int factor = 4;
+  double latency = 20;     // us
+  double bandwidth = 10;   // Gbit/s, each way
+  double reduction = 10;   // GB/s of what arrives
+  bool measured = false;   // those three as this job has measured them, and its hosts
+  std::string algorithms;  // forced: as GYRE_ALGORITHMS
+};
+
+// Which algorithm and chunk every size would be given, and the time predicted for it. Needs other ranks only to
+// measure.
+absl::Status RunTune(const TuneOptions& options, const std::string& command);
+
 }  // namespace gyre::bench

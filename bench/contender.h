@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "gyre/runtime.h"
+#include "step/sum.h"
 #include "task.h"
 
 namespace gyre::bench {
@@ -53,6 +54,7 @@ class MpiSession {
   static absl::StatusOr<std::unique_ptr<MpiSession>> Start();
   virtual ~MpiSession() = default;
   virtual std::unique_ptr<Contender> MakeContender() = 0;
+  virtual SumInPlace MakeSum() = 0;
 };
 
 }  // namespace gyre::bench

@@ -41,6 +41,15 @@ const gloo::ReductionFunction<T>* ReduceObject(ReduceOp op) {
   }
 }
 
+template <typename Action>
+absl::Status Catch(const Action& action) {
+  try {
+    return action();
+  } catch (const std::exception& error) {
+    return absl::InternalError(absl::StrCat("Gloo failed: ", error.what()));
+  }
+}
+
 // Options, and the buffers registered with them, are made once, not with each call: what is measured is the calls.
 class GlooContender final : public Contender {
  public:
@@ -78,15 +87,6 @@ class GlooContender final : public Contender {
   }
 
  private:
-  template <typename Action>
-  static absl::Status Catch(const Action& action) {
-    try {
-      return action();
-    } catch (const std::exception& error) {
-      return absl::InternalError(absl::StrCat("Gloo failed: ", error.what()));
-    }
-  }
-
   absl::Status PrepareReduction() {
     if (task_.op == ReduceOp::kAverage) return absl::UnimplementedError("Gloo has no average");
     switch (task_.dtype) {
@@ -173,6 +173,19 @@ absl::StatusOr<Contenders> MakeGloo(Communicator& world, Operation operation) {
     contenders.push_back(std::make_unique<GlooContender>(world, context, "gloo-bcube", Algorithm::BCUBE));
   }
   return contenders;
+}
+
+absl::StatusOr<SumInPlace> MakeGlooSum(Communicator& world) {
+  ASSIGN_OR_RETURN(auto context, MakeGlooContext(world));
+  return [context](std::span<float> data) {
+    return Catch([&] {
+      gloo::AllreduceOptions options(context);
+      options.setReduceFunction(ReduceFunction<float>(ReduceOp::kSum));
+      options.setOutput(data.data(), data.size());
+      gloo::allreduce(options);
+      return absl::OkStatus();
+    });
+  };
 }
 
 }  // namespace gyre::bench

@@ -6,4 +6,8 @@ absl::StatusOr<Contenders> MakeGloo(Communicator& /*world*/, Operation /*operati
   return absl::UnimplementedError("this build found no Gloo");
 }
 
+absl::StatusOr<SumInPlace> MakeGlooSum(Communicator& /*world*/) {
+  return absl::UnimplementedError("this build found no Gloo");
+}
+
 }  // namespace gyre::bench

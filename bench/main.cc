@@ -3,10 +3,13 @@
 #include <iostream>
 #include <set>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "commands.h"
 #include "gyre/version.h"
+#include "models/model.h"
 
 namespace {
 
@@ -101,17 +104,107 @@ void AddPrice(CLI::App& app, gyre::bench::PriceOptions& options) {
   command->add_option("--json", options.json, "Also write JSON lines to this file");
 }
 
+void AddStep(CLI::App& app, gyre::bench::StepOptions& options) {
+  CLI::App* command = app.add_subcommand("step", "A training step of a model: what the exchange of gradients adds");
+  std::vector<std::string> models;
+  for (const std::string_view name : gyre::bench::ModelNames()) models.emplace_back(name);
+  command->add_option("--model", options.models, "Which networks, by commas")
+      ->check(CLI::IsMember(models))
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--buffers", options.buffers, "Where Gyre's gradients lie: arena, plain, or both by a comma")
+      ->check(CLI::IsMember({"arena", "plain"}))
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--against", options.against, "Interleave with peers in the same processes, by commas")
+      ->check(CLI::IsMember({"gyre-per-tensor", "mpi-per-tensor", "mpi-bucketed", "gloo-bucketed"}))
+      ->delimiter(',');
+  command->add_option("--compute", options.compute, "What computes: an accelerator (sleep), this processor, nothing")
+      ->check(CLI::IsMember({"sleep", "cpu", "none"}))
+      ->capture_default_str();
+  command->add_option("--rate", options.rate, "How fast that is, in GFLOP/s a rank")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--batch", options.batch, "Samples a rank and step")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--steps", options.steps, "Steps that are timed")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_flag("--check,!--no-check", options.check, "Check the sums before and after (on by default)");
+  command->add_option("--json", options.json, "Also write JSON lines to this file");
+}
+
+void AddCompression(CLI::App& app, gyre::bench::CompressionOptions& options) {
+  CLI::App* command =
+      app.add_subcommand("compression", "Codecs on one core: speed and the sender's ratio; start it alone");
+  command->add_option("--methods", options.methods, "Codecs (names as in gyre/compression.h), dgc-pass, index-codes")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("-b,--bytes", options.size, "Of the gradient (64K, 64M, 256M)")->capture_default_str();
+  command->add_option("--samples", options.samples, "Of each figure, of which the median is shown")
+      ->check(CLI::Range(1, 10'000))
+      ->capture_default_str();
+  command->add_option("--sparsity", options.sparsity, "Of dgc-pass, index-codes and --models")
+      ->check(CLI::Range(0.0, 0.999999))
+      ->capture_default_str();
+  command->add_option("--link", options.link, "In Gbit/s; chooses how positions are coded")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_flag("--models", options.models, "What DGC sends of known models, instead");
+  command->add_option("--json", options.json, "Also write JSON lines to this file");
+}
+
+void AddTune(CLI::App& app, gyre::bench::TuneOptions& options) {
+  CLI::App* command =
+      app.add_subcommand("tune", "Which algorithm each size gets between hosts, with the time predicted for it");
+  command->add_option("--hosts", options.hosts, "How many hosts, by commas")
+      ->check(CLI::Range(2, 1 << 14))
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--local", options.local, "Ranks on each host (0: one, or the job's)")
+      ->check(CLI::Range(0, 1 << 10))
+      ->capture_default_str();
+  command->add_option("-b,--begin", options.begin, "Smallest size in bytes (8, 64K, 256M, 1G)")->capture_default_str();
+  command->add_option("-e,--end", options.end, "Largest size")->capture_default_str();
+  command->add_option("-f,--factor", options.factor, "From one size to the next")
+      ->check(CLI::Range(2, 1 << 20))
+      ->capture_default_str();
+  CLI::Option* latency = command->add_option("--latency", options.latency, "Of every link, in us")
+                             ->check(CLI::Range(0.001, 1e6))
+                             ->capture_default_str();
+  CLI::Option* bandwidth =
+      command->add_option("--bandwidth", options.bandwidth, "Of every host's port each way, in Gbit/s")
+          ->check(CLI::PositiveNumber)
+          ->capture_default_str();
+  command->add_option("--reduction", options.reduction, "How fast a rank reduces what arrives, in GB/s")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command
+      ->add_flag("--measured", options.measured,
+                 "For this job's hosts, with what it has measured at its start; under gyrerun -H")
+      ->excludes(latency)
+      ->excludes(bandwidth);
+  command->add_option("--algorithms", options.algorithms, "Forced ones, as GYRE_ALGORITHMS has them");
+}
+
 // Of all subcommands; one of them is chosen.
 struct Options {
   gyre::bench::CollectiveOptions collective;
   gyre::bench::SweepOptions memory;
   gyre::bench::KernelOptions kernels;
   gyre::bench::PriceOptions price;
+  gyre::bench::StepOptions step;
+  gyre::bench::CompressionOptions compression;
+  gyre::bench::TuneOptions tune;
 };
 
 absl::Status Run(const CLI::App& app, const Options& options, const std::string& line) {
   if (app.got_subcommand("kernels")) return gyre::bench::RunKernels(options.kernels);
+  if (app.got_subcommand("compression")) return gyre::bench::RunCompression(options.compression, line);
   if (app.got_subcommand("price")) return gyre::bench::RunPrice(options.price, line);
+  if (app.got_subcommand("step")) return gyre::bench::RunStep(options.step, line);
+  if (app.got_subcommand("tune")) return gyre::bench::RunTune(options.tune, line);
   if (app.got_subcommand("memory")) return gyre::bench::RunMemory(options.memory, line);
   const auto* const chosen = std::ranges::find_if(kOperations, [&app](Operation operation) {
     return app.got_subcommand(std::string(gyre::bench::OperationName(operation)));
@@ -130,6 +223,9 @@ int main(int argc, char** argv) {
   AddMemory(app, options.memory);
   AddKernels(app, options.kernels);
   AddPrice(app, options.price);
+  AddStep(app, options.step);
+  AddCompression(app, options.compression);
+  AddTune(app, options.tune);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

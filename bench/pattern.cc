@@ -99,6 +99,7 @@ Pattern::Cycle Pattern::Reduced() const {
         case ReduceOp::kMin: reduced[i] = std::min(reduced[i], input[i]); break;
         case ReduceOp::kMax: reduced[i] = std::max(reduced[i], input[i]); break;
         case ReduceOp::kProduct: reduced[i] *= input[i]; break;
+        case ReduceOp::kAdasum: break;  // Sweep refuses it
       }
     }
   }

@@ -19,7 +19,8 @@ absl::StatusOr<Sweep> Sweep::Create(const SweepOptions& options, Communicator& w
   const auto dtype = ParseDType(options.dtype);
   const auto op = ParseReduceOp(options.op);
   if (!dtype) return absl::InvalidArgumentError(absl::StrCat("unknown dtype '", options.dtype, "'"));
-  if (!op) return absl::InvalidArgumentError(absl::StrCat("unknown reduction '", options.op, "'"));
+  if (!op || *op == ReduceOp::kAdasum)
+    return absl::InvalidArgumentError(absl::StrCat("unknown reduction '", options.op, "'"));
   if (options.root >= world.size()) {
     return absl::InvalidArgumentError(absl::StrCat("root ", options.root, " is none of ", world.size(), " ranks"));
   }

@@ -6,6 +6,9 @@ set(GYRE_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/gyre")
 
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/gyre" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 install(TARGETS gyre EXPORT gyreTargets)
+if(TARGET gyre_mpi)
+  install(TARGETS gyre_mpi LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+endif()
 install(EXPORT gyreTargets NAMESPACE gyre:: DESTINATION "${GYRE_PACKAGE_DIR}")
 
 # The programs: those of this build (gyre-bench is an option). They find libgyre beside them wherever the tree lies.

@@ -88,6 +88,7 @@ int Run(const Options& options) {
   const std::string who = absl::StrCat("rank ", (*runtime)->world().rank(), ": ");
   const auto outcome = TrainAndReport(**runtime, options, stop_signal);
   if (!outcome.ok()) return Fail(who, outcome.status());
+  if (outcome->stopped_by == SIGTERM && !options.checkpoint.empty()) return kExitHalted;
   return outcome->stopped_by == 0 ? kExitSuccess : 128 + outcome->stopped_by;
 }
 

@@ -147,6 +147,7 @@ class GYRE_EXPORT Communicator {
   friend class Runtime;
   explicit Communicator(std::shared_ptr<internal::CommunicatorState> state);
   absl::Status Run(internal::Call&& call);
+  absl::Status Perform(internal::Call& call);
   Work Start(internal::Call&& call);
   std::chrono::milliseconds TimeoutOf(const internal::Call& call) const;
   bool IsWithinHost(internal::Call& call) const;

@@ -3,6 +3,7 @@
 
 #include "gyre/arena.h"
 #include "gyre/communicator.h"
+#include "gyre/compression.h"
 #include "gyre/distributed_optimizer.h"
 #include "gyre/dtype.h"
 #include "gyre/optimizer.h"

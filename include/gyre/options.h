@@ -11,6 +11,9 @@ namespace gyre {
 
 enum class LogLevel : uint8_t { kDebug, kInfo, kWarning, kError, kOff };
 
+// What carries the collectives of a runtime's world out.
+enum class Backend : uint8_t { kNative, kMpi };
+
 struct RuntimeOptions {
   // --- Identity: normally found from the launcher (gyrerun, mpirun, torchrun, horovodrun, Slurm) ---
   std::optional<int> rank{};                 // GYRE_RANK
@@ -32,6 +35,15 @@ struct RuntimeOptions {
   std::optional<bool> checksum_data{};  // GYRE_CHECKSUM_DATA (0 or 1): what this rank sends to other hosts carries
                                         // checksums, beyond TCP's own. Damage is an error at its
                                         // receiver, and no other rank takes it on. Default: no
+
+  std::optional<std::string> algorithms{};  // GYRE_ALGORITHMS: of collectives over several hosts, instead of what the
+                                            // network's measured latency and bandwidth suggest:
+                                            // "allreduce=ring,alltoall=bruck"; "nominal": nothing is measured, so that
+                                            // every run chooses alike. The same on all ranks. docs/algorithms.md
+
+  std::optional<Backend> backend{};  // GYRE_BACKEND (native or mpi): mpi leaves the collectives of the world to the MPI
+                                     // that started the job; messages between two ranks and communicators made by Split
+                                     // stay Gyre's own. Default: native. docs/decisions/mpi_backend.md
 
   // --- Time ---
   std::optional<std::chrono::milliseconds> start_timeout{};       // GYRE_START_TIMEOUT (seconds), 60 s: all ranks there

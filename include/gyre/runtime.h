@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -16,6 +17,15 @@ namespace gyre {
 namespace internal {
 class RuntimeState;
 }  // namespace internal
+
+// What the network between the job's hosts is taken for where the algorithms of a collective are chosen: the same
+// numbers on all ranks. Measured when the job starts, in some ms; nominal where GYRE_ALGORITHMS says so, or no
+// measuring was possible.
+struct NetworkModel {
+  double latency_us = 0;                    // one way, of the slowest link that was measured
+  double gigabits_per_second = 0;           // one way, likewise
+  double reduced_gigabytes_per_second = 0;  // of what arrives, by the slowest rank
+};
 
 // Several runtimes may live in one process. Thread-safe.
 class GYRE_EXPORT Runtime {
@@ -42,6 +52,9 @@ class GYRE_EXPORT Runtime {
   // Memory that the host's ranks share. Local call: ranks need not allocate alike.
   //   kInvalidArgument if bytes < 0; kResourceExhausted if the arena or the machine has no more.
   absl::StatusOr<Buffer> Allocate(int64_t bytes);
+
+  // Empty where all ranks are on one host.
+  std::optional<NetworkModel> network_model() const;
 
   // Leaves the job: pending operations end in kFailedPrecondition, peers that wait for this rank in kAborted. Waits
   // for no peer. Idempotent, from any thread, also while others are in calls.

@@ -61,11 +61,15 @@ struct ConstTensorView {
 // How elements of different ranks are combined. For kBool, kSum and kMax are "or", kProduct and kMin are "and";
 // kAverage of kBool is refused. kAverage of integers truncates towards zero; integer sums and products wrap.
 // kF16 and kBF16 are accumulated in float and rounded once.
-enum class ReduceOp : uint8_t { kSum, kAverage, kMin, kMax, kProduct };
+//
+// kAdasum is of whole tensors, and of allreduce on floating-point dtypes only: what the ranks' gradients have in common
+// is averaged, what is orthogonal added (Maleki et al., "Scaling Distributed Training with Adaptive Summation", 2020).
+// Every rank takes all ranks' tensors for it: memory and traffic grow with their number.
+enum class ReduceOp : uint8_t { kSum, kAverage, kMin, kMax, kProduct, kAdasum };
 
-inline constexpr int kReduceOpCount = 5;
+inline constexpr int kReduceOpCount = 5;  // of those that combine element by element, which come first
 
-GYRE_EXPORT std::string_view ReduceOpName(ReduceOp op);                    // "sum", "average", ...
+GYRE_EXPORT std::string_view ReduceOpName(ReduceOp op);                    // "sum", "average", ..., "adasum"
 GYRE_EXPORT std::optional<ReduceOp> ParseReduceOp(std::string_view name);  // also "avg", "prod"
 
 }  // namespace gyre

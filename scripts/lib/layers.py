@@ -24,7 +24,7 @@ ALLOWED = {
     "launch": {"base", "net", "bootstrap"},
 }
 # Folders outside src/, and which of src/ they may include.
-OUTSIDE = {"examples": set(), "bindings": set(), "bench": {"base", "device", "transport/sim", "collectives/pricing"}}
+OUTSIDE = {"examples": set(), "bindings": set(), "bench": {"base", "compression", "device", "transport/sim", "collectives/pricing", "collectives/selection"}}
 # Folders of interchangeable backends: from outside, only their factory.h, and only where everything is put together.
 # transport/shm is none of them: a host's shared memory is what collectives/shm and the runtime stand on.
 BACKENDS = re.compile(r"^(transport/(?:tcp|ucx|sim)|collectives/(?:nccl|mpi)|device/cuda)/(.+)$")

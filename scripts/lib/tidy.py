@@ -2,7 +2,8 @@
 """Runs clang-tidy on the sources of src/, bench/ and examples/, several at a time, each once per content: a source is
 looked at again only when it, a header of the project, or .clang-tidy has changed.
 
-Usage: tidy.py CLANG_TIDY BUILD_DIR JOBS SECONDS    (at most SECONDS for each source)
+Usage: tidy.py CLANG_TIDY BUILD_DIR JOBS SECONDS BUDGET    (at most SECONDS for each source; none is begun once BUDGET
+seconds are over, and what was changed last comes first)
 """
 import concurrent.futures
 import hashlib
@@ -11,6 +12,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import time
 
 HOMES = ("src", "bench", "examples")
 
@@ -24,8 +26,18 @@ def headers_digest(root):
     return digest((root / ".clang-tidy").read_bytes(), *(p.read_bytes() for p in headers)).encode()
 
 
+def age_of_change(root):
+    """By path: 0 for what the newest commit changed, and so on; what is not committed is not in it."""
+    run = subprocess.run(["git", "log", "--format=", "--name-only"], capture_output=True, text=True, check=True)
+    ages = {}
+    for name in run.stdout.split("\n"):
+        ages.setdefault(root / name, len(ages))
+    return ages
+
+
 def main():
-    tidy, build, jobs, limit = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+    tidy, build, jobs = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3])
+    limit, end = float(sys.argv[4]), time.monotonic() + float(sys.argv[5])
     root = pathlib.Path.cwd()
     clean = build / "tidy"
     clean.mkdir(exist_ok=True)
@@ -35,9 +47,15 @@ def main():
         path = pathlib.Path(command["file"])
         if path.is_relative_to(root) and path.relative_to(root).parts[0] in HOMES:
             sources[path] = clean / digest(common, path.read_bytes(), command["command"].encode())
-    pending = [(path, stamp) for path, stamp in sorted(sources.items()) if not stamp.exists()]
+    ages = age_of_change(root)
+    pending = [(path, stamp) for path, stamp in sources.items() if not stamp.exists()]
+    pending.sort(key=lambda item: (ages.get(item[0], -1), item[0]))
+    left_out = []
 
     def look(path, stamp):
+        if time.monotonic() > end:
+            left_out.append(path)
+            return True, ""
         try:
             # The flags are those of GCC, some of which Clang does not know.
             run = subprocess.run(
@@ -59,7 +77,10 @@ def main():
                 if finding.strip() and finding not in seen:
                     seen.add(finding)
                     print(finding, end="")
-    print(f"{len(pending)} of {len(sources)} sources looked at, the others are as they were when they were clean")
+    looked = len(pending) - len(left_out)
+    print(f"{looked} of {len(sources)} sources looked at, {len(sources) - len(pending)} are as they were when they were clean")
+    if left_out:
+        print(f"NOT looked at, for want of time: {len(left_out)} sources, those whose last change is oldest")
     sys.exit(0 if good else 1)
 
 

@@ -27,11 +27,24 @@ class Reader {
     if (auto text = environment_(name)) field = *std::move(text);
   }
 
+  void Text(std::string_view name, std::string& field) {
+    if (auto text = environment_(name)) field = *std::move(text);
+  }
+
   template <typename Field>
   void Integer(std::string_view name, std::optional<Field>& field) {
     Parse(name, "an integer of 0 or more", [&](const std::string& text) {
       Field value = 0;
       if (!absl::SimpleAtoi(text, &value) || value < 0) return false;
+      field = value;
+      return true;
+    });
+  }
+
+  void Port(std::string_view name, std::optional<int>& field) {
+    Parse(name, "a port, 1 to 65535", [&](const std::string& text) {
+      int value = 0;
+      if (!absl::SimpleAtoi(text, &value) || value < 1 || value > 65535) return false;
       field = value;
       return true;
     });
@@ -66,6 +79,13 @@ class Reader {
       if (!absl::SimpleAtoi(text, &value) || value < 0) return false;
       field = std::chrono::milliseconds(value);
       return true;
+    });
+  }
+
+  void BackendName(std::string_view name, Backend& field) {
+    Parse(name, "native or mpi", [&](const std::string& text) {
+      field = text == "mpi" ? Backend::kMpi : Backend::kNative;
+      return text == "mpi" || text == "native";
     });
   }
 
@@ -169,6 +189,8 @@ absl::StatusOr<Config> LoadConfig(const RuntimeOptions& options, const Environme
   reader.Text("GYRE_HOST_ID", config.host_id);
   reader.Text("GYRE_INTERFACE", config.interface);
   reader.Boolean("GYRE_CHECKSUM_DATA", config.checksum_data);
+  reader.Text("GYRE_ALGORITHMS", config.algorithms);
+  reader.BackendName("GYRE_BACKEND", config.backend);
   reader.Seconds("GYRE_START_TIMEOUT", config.start_timeout);
   reader.Seconds("GYRE_TIMEOUT", config.operation_timeout);
   reader.Milliseconds("GYRE_HEARTBEAT_INTERVAL_MS", config.heartbeat_interval);
@@ -176,6 +198,8 @@ absl::StatusOr<Config> LoadConfig(const RuntimeOptions& options, const Environme
   reader.Bytes("GYRE_ARENA_BYTES", config.arena_bytes);
   reader.Bytes("GYRE_FUSION_BYTES", config.fusion_bytes);
   reader.Boolean("GYRE_SPIN", config.spin);
+  reader.Text("GYRE_TIMELINE", config.timeline);
+  reader.Port("GYRE_METRICS_PORT", config.metrics_port);
   reader.Level("GYRE_LOG_LEVEL", config.log_level);
   RETURN_IF_ERROR(reader.status());
 
@@ -189,6 +213,8 @@ absl::StatusOr<Config> LoadConfig(const RuntimeOptions& options, const Environme
   Override(config.host_id, options.host_id);
   Override(config.interface, options.interface);
   Override(config.checksum_data, options.checksum_data);
+  Override(config.algorithms, options.algorithms);
+  Override(config.backend, options.backend);
   Override(config.start_timeout, options.start_timeout);
   Override(config.operation_timeout, options.operation_timeout);
   Override(config.heartbeat_interval, options.heartbeat_interval);

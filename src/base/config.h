@@ -25,6 +25,8 @@ struct Config {
   std::optional<std::string> host_id;
   std::optional<std::string> interface;
   bool checksum_data = false;
+  std::string algorithms;
+  Backend backend = Backend::kNative;
   std::chrono::milliseconds start_timeout{60'000};
   std::chrono::milliseconds operation_timeout{300'000};
   std::chrono::milliseconds heartbeat_interval{100};
@@ -32,6 +34,8 @@ struct Config {
   int64_t arena_bytes = 0;                  // 0: the default
   int64_t fusion_bytes = int64_t{8} << 20;  // GYRE_FUSION_BYTES: where ReducerOptions::bucket_bytes is unset
   std::optional<bool> spin;
+  std::optional<std::string> timeline;  // GYRE_TIMELINE: a path; rank R writes its timeline to PATH.R
+  std::optional<int> metrics_port;      // GYRE_METRICS_PORT: counters over HTTP, on this port plus the local rank
   LogLevel log_level = LogLevel::kWarning;
 };
 

@@ -7,15 +7,15 @@ namespace gyre {
 namespace {
 
 constexpr std::pair<std::string_view, ReduceOp> kSpellings[] = {
-    {"sum", ReduceOp::kSum},     {"average", ReduceOp::kAverage}, {"min", ReduceOp::kMin},
-    {"max", ReduceOp::kMax},     {"product", ReduceOp::kProduct},  // up to here by value; then the aliases
-    {"avg", ReduceOp::kAverage}, {"prod", ReduceOp::kProduct}};
+    {"sum", ReduceOp::kSum},         {"average", ReduceOp::kAverage}, {"min", ReduceOp::kMin}, {"max", ReduceOp::kMax},
+    {"product", ReduceOp::kProduct}, {"adasum", ReduceOp::kAdasum},  // up to here by value; then the aliases
+    {"avg", ReduceOp::kAverage},     {"prod", ReduceOp::kProduct}};
 
 }  // namespace
 
 std::string_view ReduceOpName(ReduceOp op) {
   const auto index = static_cast<unsigned>(op);
-  return index < kReduceOpCount ? kSpellings[index].first : "unknown reduction";
+  return index <= static_cast<unsigned>(ReduceOp::kAdasum) ? kSpellings[index].first : "unknown reduction";
 }
 
 std::optional<ReduceOp> ParseReduceOp(std::string_view name) {

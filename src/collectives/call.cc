@@ -44,7 +44,10 @@ absl::Status CheckSameType(const Call& call) {
 }
 
 absl::Status CheckReduction(const Call& call) {
-  if (static_cast<int>(call.op) >= kReduceOpCount) return Wrong("unknown reduction");
+  if (call.op == ReduceOp::kAdasum && (call.kind != CallKind::kAllReduce || !IsFloat(call.in.dtype))) {
+    return Wrong("adasum is of allreduce on floating-point tensors only");
+  }
+  if (static_cast<int>(call.op) >= kReduceOpCount && call.op != ReduceOp::kAdasum) return Wrong("unknown reduction");
   if (call.op == ReduceOp::kAverage && call.in.dtype == DType::kBool) return Wrong("booleans have no average");
   if ((call.prescale != 1.0 || call.postscale != 1.0) && !IsFloat(call.in.dtype)) {
     return Wrong("prescale and postscale apply to floating-point tensors only, not to ",

@@ -43,6 +43,8 @@ struct Call {
   // forms fill them in too.
   std::span<const int64_t> counts{};
   std::span<const int64_t> receive_counts{};
+  bool even = false;     // of alltoall: all ranks make the call with pieces of one size
+  bool relayed = false;  // likewise, and pieces go by way of other ranks: the same on all, filled in
   std::optional<std::chrono::milliseconds> timeout{};  // filled in before an operation is made
 };
 

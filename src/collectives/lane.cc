@@ -1,6 +1,7 @@
 #include "collectives/lane.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 #include <vector>
 
@@ -8,6 +9,12 @@ namespace gyre::internal {
 
 bool Pollable::AddWaits(std::vector<pollfd>&) const {
   return false;
+}
+
+void Pollable::Tell() {
+  observed_.failed = !status_.ok();
+  observed_.end = std::chrono::steady_clock::now();
+  observer_->Ended(observed_);
 }
 
 void Lane::Enqueue(std::shared_ptr<Pollable> operation) {

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "base/clock.h"
+#include "collectives/observer.h"
 #include "transport/shm/waiter.h"
 
 namespace gyre::internal {
@@ -46,7 +47,16 @@ class Pollable {
 
   // For the threads that wait for it: set by the driver when it lets go of the object, its last touch.
   bool done() const { return done_.load(std::memory_order_acquire); }
-  void MarkDone() { done_.store(true, std::memory_order_seq_cst); }
+  void MarkDone() {
+    if (observer_ != nullptr) Tell();
+    done_.store(true, std::memory_order_seq_cst);
+  }
+
+  // `observer`, which outlives the object's end, is told of that; `observed`: what is known now. REQUIRES: not queued.
+  void Observe(CallObserver& observer, const Observed& observed) {
+    observer_ = &observer;
+    observed_ = observed;
+  }
 
  protected:
   // For an object that is used again. REQUIRES: done(), or it was never queued; nobody waits for it.
@@ -58,7 +68,11 @@ class Pollable {
   absl::Status status_;
 
  private:
+  void Tell();
+
   std::atomic<bool> done_{false};
+  CallObserver* observer_ = nullptr;
+  Observed observed_;
 };
 
 // First in, first out. Memory that it once had it keeps: what is queued again and again costs no allocation.

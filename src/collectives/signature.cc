@@ -49,6 +49,7 @@ Signature SignatureOf(const Call& call) {
     digest.Add(call.counts);
   }
   if (call.kind == CallKind::kAllToAll) signature.count = 0;  // may differ; the plans tell
+  if (call.relayed) digest.Add(call.counts);                  // but not of what others relay
   if (call.kind == CallKind::kBroadcast || call.kind == CallKind::kReduce) signature.root = call.root;
   signature.digest = digest.value();
   return signature;

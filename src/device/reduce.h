@@ -24,8 +24,8 @@ Reduction MakeReduction(DType dtype, ReduceOp op, double prescale, double postsc
 
 // Combines `count` elements of every source, in the order of `sources`, and stores the result to every destination in
 // the same pass. kF16 and kBF16 are accumulated in float and rounded once. Pointers may have any alignment; a
-// destination may be one of the sources, but must not overlap one partly. REQUIRES: sources is not empty.
-// The result does not depend on how a buffer is cut into calls. Thread-safe, does not block.
+// destination may be one of the sources, but must not overlap one partly. REQUIRES: sources is not empty; op is not
+// kAdasum. The result does not depend on how a buffer is cut into calls. Thread-safe, does not block.
 void Reduce(const Reduction& reduction, std::span<const void* const> sources, std::span<void* const> destinations,
             int64_t count);
 

@@ -206,7 +206,7 @@ absl::Status Agent::OnJob(std::string_view payload) {
   }
   duty_ = std::get<AgentDuty>(std::move(duty));
   channel_.Send(AgentMessage::kReady,
-                EncodeReady({Now(), job_message_->serve_store ? duty_->job.identity().store : ""}));
+                EncodeReady({Now(), job_message_->serve_store ? duty_->job.identity().store : "", duty_->facts}));
   return absl::OkStatus();
 }
 

@@ -13,6 +13,8 @@
 #include "launch/exit_code.h"
 #include "launch/program.h"
 #include "launch/store_address.h"
+#include "net/endpoint.h"
+#include "net/interfaces.h"
 
 namespace gyre::launch {
 
@@ -43,6 +45,14 @@ absl::StatusOr<Job> MakeJob(const AgentJob& message) {
   return Job::Serve(keys, size, address);
 }
 
+// In the network between the hosts, where that was chosen.
+std::string OwnAddress(const AgentJob& message, const Job& job) {
+  const std::string& store = job.identity().store;
+  const absl::StatusOr<Endpoint> endpoint = ParseEndpoint(store);
+  if (endpoint.ok()) return endpoint->host;
+  return message.interface.empty() ? "" : FindAddress(message.interface).value_or("");
+}
+
 }  // namespace
 
 std::variant<AgentDuty, Failure> TakeUpJob(const AgentJob& message) {
@@ -60,7 +70,8 @@ std::variant<AgentDuty, Failure> TakeUpJob(const AgentJob& message) {
   if (!program.ok()) return Failure{ExitCodeOf(program.status()), "program", std::string(program.status().message())};
   absl::StatusOr<Job> job = MakeJob(message);
   if (!job.ok()) return Failure{kExitNotStarted, "store", std::string(job.status().message())};
-  return AgentDuty{*std::move(job), *std::move(program)};
+  HostFacts facts = LookAtThisHost(OwnAddress(message, *job));
+  return AgentDuty{*std::move(job), *std::move(program), std::move(facts)};
 }
 
 }  // namespace gyre::launch

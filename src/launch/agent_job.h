@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "launch/agent_protocol.h"
+#include "launch/host_facts.h"
 #include "launch/job.h"
 
 namespace gyre::launch {
@@ -12,6 +13,7 @@ namespace gyre::launch {
 struct AgentDuty {
   Job job;              // with the store, if it is this agent's to serve
   std::string program;  // the file to execute
+  HostFacts facts;
 };
 
 // Goes to the job's working directory, finds the program, and serves the store if asked to. Changes the process's

@@ -70,6 +70,14 @@ std::string EncodeReady(const Ready& ready) {
   return Written([&](WireWriter& writer) {
     Time(writer, ready.when);
     writer.Text(ready.store);
+    writer.U32(ready.facts.cpus);
+    writer.U32(ready.facts.gpus);
+    writer.U64(ready.facts.memory);
+    writer.U64(ready.facts.shm_free);
+    writer.U64(ready.facts.memlock);
+    writer.U64(ready.facts.wall_us);
+    writer.U32(ready.facts.mtu);
+    writer.Text(ready.facts.machine);
   });
 }
 
@@ -78,6 +86,14 @@ absl::StatusOr<Ready> DecodeReady(std::string_view payload) {
   const std::optional<TimePoint> when = Time(reader);
   Ready ready;
   ready.store = reader.Text();
+  ready.facts.cpus = reader.U32();
+  ready.facts.gpus = reader.U32();
+  ready.facts.memory = reader.U64();
+  ready.facts.shm_free = reader.U64();
+  ready.facts.memlock = reader.U64();
+  ready.facts.wall_us = reader.U64();
+  ready.facts.mtu = reader.U32();
+  ready.facts.machine = reader.Text();
   if (!reader.AtEnd() || !when) return Malformed("ready");
   ready.when = *when;
   return ready;

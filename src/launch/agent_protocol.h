@@ -17,6 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "launch/host_facts.h"
 #include "launch/root_cause.h"
 
 namespace gyre::launch {
@@ -65,6 +66,7 @@ absl::StatusOr<Hello> DecodeHello(std::string_view payload);
 struct Ready {
   TimePoint when{};
   std::string store;  // its endpoint, from the agent that serves it
+  HostFacts facts{};
 };
 std::string EncodeReady(const Ready& ready);
 absl::StatusOr<Ready> DecodeReady(std::string_view payload);

@@ -26,10 +26,12 @@ class CrewEvents {
   virtual bool told() const = 0;  // the ranks were sent a signal to end
 };
 
-// Why a job could not be started: one line to print, and gyrerun's exit code.
+// Why a job was not started: one line to print, gyrerun's exit code (0: that was all that was asked), and then lines
+// that tell of every host, if it is time that has run out, or if that was asked.
 struct StartFailure {
   std::string line;
   int exit_code = 0;
+  std::vector<std::string> table{};
 };
 
 class Crew {

@@ -7,6 +7,7 @@ inline constexpr int kExitUsage = 64;           // a wrong option
 inline constexpr int kExitHostfile = 65;        // a wrong line in the hostfile
 inline constexpr int kExitNotStarted = 69;      // the job could not be started (resources, hosts); again may help
 inline constexpr int kExitOutput = 74;          // gyrerun could not write its output
+inline constexpr int kExitHalted = 75;          // the job ended at a checkpoint; started again, it goes on
 inline constexpr int kExitTimeout = 124;        // --timeout
 inline constexpr int kExitNotExecutable = 126;  // PROGRAM was found and cannot be executed
 inline constexpr int kExitNotFound = 127;       // PROGRAM was not found

@@ -63,6 +63,21 @@ std::string Told(const Trouble& trouble) {
 
 }  // namespace
 
+std::string StageOf(std::string_view said) {
+  struct Sign {
+    const char* text;
+    const char* stage;
+  };
+  constexpr Sign kSigns[] = {{"Could not resolve hostname", "resolve"}, {"Connection refused", "connect"},
+                             {"Connection timed out", "connect"},       {"No route to host", "connect"},
+                             {"Network is unreachable", "connect"},     {"Permission denied", "login"},
+                             {"Host key verification failed", "login"}};
+  for (const Sign& sign : kSigns) {
+    if (said.find(sign.text) != std::string_view::npos) return sign.stage;
+  }
+  return "remote shell";
+}
+
 std::string NotStartedLine(const std::vector<HostFailure>& failures, std::string_view summary) {
   const std::vector<Trouble> troubles = Grouped(failures);
   std::vector<std::string> parts;

@@ -94,13 +94,23 @@ absl::StatusOr<std::vector<HostSlots>> ParseLine(const std::string& line) {
   std::vector<HostSlots> found;
   if (!(words >> word)) return found;
   ASSIGN_OR_RETURN(HostSlots host, ParseHost(word));
-  const bool colon = word != host.name && !word.ends_with(']');
-  for (bool slots_seen = colon; words >> word; slots_seen = true) {
+  bool slots_seen = word != host.name && !word.ends_with(']');
+  int most = kMaxSlots;
+  while (words >> word) {
+    const size_t equals = word.find('=') + 1;
+    if (word.starts_with("max_slots=") || word.starts_with("max-slots=")) {
+      ASSIGN_OR_RETURN(most, ParseSlots(std::string_view(word).substr(equals), host.name));
+      continue;
+    }
     if (!word.starts_with("slots=")) {
       return Wrong(absl::StrCat("host ", host.name, ": ", Quoted(word), " is not slots=N"));
     }
     if (slots_seen) return Wrong(absl::StrCat("host ", host.name, ": the slots are given twice"));
-    ASSIGN_OR_RETURN(host.slots, ParseSlots(std::string_view(word).substr(6), host.name));
+    slots_seen = true;
+    ASSIGN_OR_RETURN(host.slots, ParseSlots(std::string_view(word).substr(equals), host.name));
+  }
+  if (host.slots > most) {
+    return Wrong(absl::StrCat("host ", host.name, ": ", host.slots, " slots are more than max_slots=", most));
   }
   found.push_back(std::move(host));
   return found;

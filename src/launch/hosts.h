@@ -24,7 +24,8 @@ struct HostSlots {
 // kInvalidArgument: one line that says what is wrong and what to try.
 absl::StatusOr<std::vector<HostSlots>> ParseHostList(std::string_view text);
 
-// A host a line, "host slots=N", "host:N" or "host"; from '#' on a comment. Errors as above, beginning with
+// A host a line, "host slots=N" (Open MPI), "host:N" (MPICH, Intel MPI) or "host"; from '#' on a comment. Open MPI's
+// max_slots=M may follow and must not be less: ranks never outnumber slots anyway. Errors as above, beginning with
 // "hostfile FILE:LINE: ", where `file` is what to call it.
 absl::StatusOr<std::vector<HostSlots>> ParseHostfile(std::string_view text, std::string_view file);
 absl::StatusOr<std::vector<HostSlots>> ReadHostfile(const std::string& path);

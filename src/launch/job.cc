@@ -26,11 +26,6 @@ absl::StatusOr<JobKeys> MakeJobKeys() {
   return keys;
 }
 
-absl::StatusOr<Job> Job::Start(int size) {
-  ASSIGN_OR_RETURN(const JobKeys keys, MakeJobKeys());
-  return Serve(keys, size, "127.0.0.1");
-}
-
 absl::StatusOr<Job> Job::Serve(const JobKeys& keys, int size, const std::string& address) {
   ASSIGN_OR_RETURN(Job job, Join(keys, size));
   const StoreServerOptions options{.secret = keys.secret, .job_id = keys.job_id, .epoch = keys.epoch, .size = size};

@@ -16,17 +16,14 @@ namespace gyre::launch {
 struct JobKeys {
   std::string job_id;
   std::string secret;
-  uint64_t epoch = 0;  // of all jobs of gyrerun, which restarts none; it travels for those that will be
+  uint64_t epoch = 0;  // how often gyrerun has restarted it
 };
 absl::StatusOr<JobKeys> MakeJobKeys();
 
 // Not thread-safe. Destroying it closes the store.
 class Job {
  public:
-  // New keys, and the store on a loopback port of the kernel's choice. `size`: ranks.
-  static absl::StatusOr<Job> Start(int size);
-
-  // With given keys: serves the store at `address`, on a port of the kernel's choice.
+  // Serves the store at `address`, on a port of the kernel's choice. `size`: ranks.
   static absl::StatusOr<Job> Serve(const JobKeys& keys, int size, const std::string& address);
   // The store is elsewhere; set_store says where.
   static absl::StatusOr<Job> Join(const JobKeys& keys, int size);

@@ -29,7 +29,7 @@ absl::Status LocalCrew::StartAll() {
   RETURN_IF_ERROR(ranks_.Prepare());
   null_.Reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!null_) return ErrnoStatus("/dev/null");
-  ASSIGN_OR_RETURN(job_, Job::Start(options_.ranks));
+  ASSIGN_OR_RETURN(job_, Job::Serve(keys_, options_.ranks, "127.0.0.1"));
   events_.OnStarted();
   events_.Verbose(absl::StrCat("job ", job_->identity().job_id, ": ", options_.ranks, " of ", path_, ", store at ",
                                job_->identity().store));

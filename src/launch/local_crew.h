@@ -18,8 +18,9 @@ namespace gyre::launch {
 class LocalCrew final : public Crew {
  public:
   // All must outlive it. `path`: of the program.
-  LocalCrew(const Options& options, const std::string& path, Poller& poller, OutputMux& output, CrewEvents& events)
-      : options_(options), path_(path), output_(output), events_(events), ranks_(poller) {}
+  LocalCrew(const Options& options, const std::string& path, const JobKeys& keys, Poller& poller, OutputMux& output,
+            CrewEvents& events)
+      : options_(options), path_(path), keys_(keys), output_(output), events_(events), ranks_(poller) {}
 
   int size() const override { return options_.ranks; }
   void Start() override;
@@ -42,6 +43,7 @@ class LocalCrew final : public Crew {
 
   const Options& options_;
   const std::string& path_;
+  const JobKeys& keys_;
   OutputMux& output_;
   CrewEvents& events_;
   LocalRanks ranks_;

@@ -6,16 +6,24 @@
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/environment.h"
 #include "launch/agent.h"
 #include "launch/exit_code.h"
 #include "launch/guard.h"
+#include "launch/host_sources.h"
 #include "launch/hosts.h"
+#include "launch/manifest.h"
 #include "launch/options.h"
 #include "launch/program.h"
 #include "launch/report.h"
-#include "launch/supervisor.h"
+#include "launch/restarts.h"
+#include "launch/status_file.h"
+#include "launch/timeline.h"
 
 namespace gyre::launch {
 
@@ -63,6 +71,22 @@ std::optional<int> PrepareOutputDir(const Options& options) {
   return Fail(made.message(), kExitOutput);
 }
 
+// Runs the job of so many ranks, then joins their timelines if asked for.
+template <typename Job>
+int RunTraced(const Options& options, int ranks, const Job& job) {
+  if (options.timeline.empty()) return job();
+  ClearTimeline(options.timeline, ranks);
+  const int code = job();
+  const absl::StatusOr<std::vector<int>> missing = MergeTimeline(options.timeline, ranks);
+  if (!missing.ok()) return Fail(missing.status().message(), code != 0 ? code : kExitOutput);
+  if (!missing->empty()) {
+    Fail(absl::StrCat("--timeline: there is none here of ", missing->size(), " of ", ranks, " ranks, the first being ",
+                      missing->front(), "; try: a folder that all hosts share"),
+         code);
+  }
+  return code;
+}
+
 int RunHere(const Options& options) {
   const char* path = std::getenv("PATH");
   const absl::StatusOr<std::string> program =
@@ -70,32 +94,60 @@ int RunHere(const Options& options) {
   if (!program.ok()) return Fail(program.status().message(), ExitCodeOf(program.status()));
   if (options.dry_run) return Print(DryRunReport(options, *program));
   if (const std::optional<int> code = PrepareOutputDir(options)) return *code;
-  return RunGuarded(options.grace, -1, [&](int guard) { return Supervise({options, *program, {}, guard}); });
+  return RunTraced(options, options.ranks, [&] {
+    return RunGuarded(options.grace, -1, [&](int guard) { return RunJob({options, *program, {}, guard}); });
+  });
 }
 
 int RunOnHosts(Options options) {
-  const bool file = !options.hostfile.empty();
-  const auto hosts = file ? ReadHostfile(options.hostfile) : ParseHostList(options.host_list);
-  if (!hosts.ok()) return Fail(hosts.status().message(), file ? kExitHostfile : kExitUsage);
+  const TimePoint deadline = DeadlineAfter(std::chrono::steady_clock::now(), options.start_timeout);
+  const auto hosts = FindHosts(options, ProcessEnvironment(), deadline);
+  if (absl::IsUnavailable(hosts.status())) return Fail(hosts.status().message(), kExitNotStarted);
+  if (!hosts.ok()) return Fail(hosts.status().message(), options.host_list.empty() ? kExitHostfile : kExitUsage);
+  if (hosts->empty() && options.ranks == 0) {
+    return Fail("--hosts-from auto finds no hosts, and the number of ranks is missing; try: -np 2", kExitUsage);
+  }
+  if (hosts->empty()) return RunHere(options);
   const absl::StatusOr<std::vector<HostRanks>> placed = PlaceRanks(*hosts, options.ranks);
   if (!placed.ok()) return Fail(placed.status().message(), kExitUsage);
-  if (placed->size() == 1 && IsLoopbackName(placed->front().host) && options.remote_shell.empty()) {
+  if (placed->size() == 1 && IsLoopbackName(placed->front().host) && options.remote_shell.empty() &&
+      !options.preflight_only) {
     options.ranks = placed->front().count;
     return RunHere(options);
   }
   if (options.remote_gyrerun.empty()) options.remote_gyrerun = OwnPath();
   if (options.dry_run) return Print(DryRunReport(options, *placed));
   if (const std::optional<int> code = PrepareOutputDir(options)) return *code;
-  return RunGuarded(options.grace, -1, [&](int guard) { return Supervise({options, {}, *placed, guard}); });
+  int ranks = 0;
+  for (const HostRanks& host : *placed) ranks += host.count;
+  return RunTraced(options, ranks, [&] {
+    return RunGuarded(options.grace, -1, [&](int guard) { return RunJob({options, {}, *placed, guard}); });
+  });
+}
+
+int PrintManifest(const std::vector<std::string>& arguments) {
+  const absl::StatusOr<ManifestOptions> options = ParseManifestOptions(arguments);
+  if (!options.ok()) return Fail(options.status().message(), kExitUsage);
+  if (options->answer) return Print(*options->answer);
+  const absl::StatusOr<std::string> manifest = RenderManifest(*options);
+  return manifest.ok() ? Print(*manifest) : Fail(manifest.status().message(), kExitUsage);
+}
+
+int PrintStatus(const std::vector<std::string>& arguments) {
+  if (arguments.size() != 1) return Fail("status takes one file; try: gyrerun status FILE", kExitUsage);
+  const absl::StatusOr<std::string> text = DescribeStatusFile(arguments[0]);
+  return text.ok() ? Print(*text) : Fail(text.status().message(), kExitHostfile);
 }
 
 int Main(const std::vector<std::string>& arguments) {
   FillStandardDescriptors();
+  if (!arguments.empty() && arguments[0] == "status") return PrintStatus({arguments.begin() + 1, arguments.end()});
+  if (!arguments.empty() && arguments[0] == "manifest") return PrintManifest({arguments.begin() + 1, arguments.end()});
   const absl::StatusOr<Options> options = ParseOptions(arguments);
   if (!options.ok()) return Fail(options.status().message(), kExitUsage);
   if (options->answer) return Print(*options->answer);
   if (options->agent) return RunGuarded(options->grace, 0, RunAgent);
-  if (options->host_list.empty() && options->hostfile.empty()) return RunHere(*options);
+  if (!options->over_hosts()) return RunHere(*options);
   return RunOnHosts(*options);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <memory>
 
 #include "CLI/App.hpp"
@@ -57,6 +58,7 @@ struct Raw {
   double grace = 5;
   double start_timeout = 60;
   double host_timeout = 1.5;
+  double restart_delay = 1;
   bool check_build = false;
 };
 
@@ -72,6 +74,16 @@ void DeclareHosts(CLI::App& app, Options& options, Raw& raw) {
   app.add_option("-H,--host", options.host_list, "Hosts, and how many ranks each takes (1)")
       ->type_name("HOST[:SLOTS],...");
   app.add_option("--hostfile", options.hostfile, "The same from a file: lines HOST slots=N")->type_name("FILE");
+  app.add_option("--hosts-from", options.hosts_from,
+                 "Who names the hosts: mpijob, slurm, sagemaker; auto: whichever is there, else this host")
+      ->check(CLI::IsMember(std::vector<std::string>{"auto", "mpijob", "slurm", "sagemaker"}))
+      ->type_name("WHO");
+  app.add_option("--host-discovery-script", options.discovery_script,
+                 "A command that prints the hosts, run again until they have -np slots")
+      ->type_name("CMD");
+  app.add_option("--slots-per-host", options.slots_per_host, "Slots of hosts that are named without (1)")
+      ->check(CLI::Range(1, kMaxSlots))
+      ->type_name("N");
   app.add_option("--remote-shell", options.remote_shell, "What leads to a host (ssh, which may ask for nothing)")
       ->type_name("CMD");
   app.add_option("--remote-gyrerun", options.remote_gyrerun, "Where gyrerun is on the hosts (where it is here)")
@@ -82,6 +94,7 @@ void DeclareHosts(CLI::App& app, Options& options, Raw& raw) {
   app.add_option("--start-timeout", raw.start_timeout, "For all hosts to get ready (60)")->type_name("SECONDS");
   app.add_option("--host-timeout", raw.host_timeout, "A host that is silent for longer is lost (1.5)")
       ->type_name("SECONDS");
+  app.add_flag("--preflight-only", options.preflight_only, "Get all hosts ready, tell of each, and start nothing");
   app.add_flag("--agent", options.agent)->group("");  // gyrerun's own, on the hosts
 }
 
@@ -97,12 +110,22 @@ void Declare(CLI::App& app, Options& options, Raw& raw) {
       ->type_name("VAR[=VALUE]")
       ->allow_extra_args(false);
   app.add_flag("--tag-output", options.tag_output, "Begin each line with its rank and stream");
-  app.add_flag("--timestamp-output", options.timestamp_output, "Begin each line with the time");
+  app.add_flag("--timestamp-output,--timestamps", options.timestamp_output, "Begin each line with the time");
   app.add_option("--output-dir", options.output_dir, "Also write each rank's output to files there")->type_name("DIR");
+  app.add_option("--timeline", options.timeline, "Write the calls of all ranks there, for Perfetto or chrome://tracing")
+      ->type_name("FILE");
   app.add_option("--timeout", raw.timeout, "End the job after so long, with exit code 124")->type_name("SECONDS");
   app.add_option("--settle", raw.settle, "How long the others may go on after a rank has failed (2)")
       ->type_name("SECONDS");
   app.add_option("--grace", raw.grace, "From SIGTERM to SIGKILL (5)")->type_name("SECONDS");
+  app.add_option("--max-restarts", options.max_restarts, "Start a job that failed again, so many times (0)")
+      ->check(CLI::Range(0, 1'000'000))
+      ->type_name("N");
+  app.add_option("--restart-delay", raw.restart_delay,
+                 "Before the first restart (1); doubles each time, to 60 at most, give or take half")
+      ->type_name("SECONDS");
+  app.add_option("--status-file", options.status_file, "Keep the job's phase there; see gyrerun status FILE")
+      ->type_name("FILE");
   DeclareHosts(app, options, raw);
   app.add_flag("--verbose", options.verbose, "Say what starts and ends, and when");
   app.add_flag("--dry-run", options.dry_run, "Print what would be started, and start nothing");
@@ -127,7 +150,11 @@ std::chrono::milliseconds ToMilliseconds(double seconds) {
 absl::Status Check(const Options& options) {
   for (const std::string& entry : options.exports) RETURN_IF_ERROR(CheckExport(entry));
   if (options.command.empty()) return Wrong("PROGRAM is missing", kExample);
-  if (!options.host_list.empty() && !options.hostfile.empty()) return Wrong("-H and --hostfile exclude each other");
+  const int sources = static_cast<int>(!options.host_list.empty()) + static_cast<int>(!options.hostfile.empty()) +
+                      static_cast<int>(!options.hosts_from.empty()) +
+                      static_cast<int>(!options.discovery_script.empty());
+  if (options.preflight_only && sources == 0) return Wrong("--preflight-only is for hosts", "-H a:2,b:2");
+  if (sources > 1) return Wrong("-H, --hostfile, --hosts-from and --host-discovery-script exclude each other");
   return absl::OkStatus();
 }
 
@@ -196,7 +223,7 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) 
     if (app.count(option) > 0 && value.empty()) return Wrong(absl::StrCat(option, " is empty"), "-H a:2,b:2");
   }
   ASSIGN_OR_RETURN(options.command, Command(arguments, app.remaining()));
-  ASSIGN_OR_RETURN(options.ranks, ParseRanks(raw.ranks, !options.host_list.empty() || !options.hostfile.empty()));
+  ASSIGN_OR_RETURN(options.ranks, ParseRanks(raw.ranks, options.over_hosts()));
   RETURN_IF_ERROR(Check(options));
   RETURN_IF_ERROR(CheckSeconds("--settle", raw.settle, true));
   RETURN_IF_ERROR(CheckSeconds("--grace", raw.grace, true));
@@ -207,6 +234,12 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) 
                               " or more: hosts say every 0.25 s that "
                               "they are there"),
                  "--host-timeout 1.5");
+  }
+  RETURN_IF_ERROR(CheckSeconds("--restart-delay", raw.restart_delay, true));
+  options.restart_delay = ToMilliseconds(raw.restart_delay);
+  if (!options.timeline.empty()) {
+    options.timeline = std::filesystem::absolute(options.timeline).string();
+    options.exports.push_back(absl::StrCat("GYRE_TIMELINE=", options.timeline));  // a file a rank, merged in the end
   }
   options.start_timeout = ToMilliseconds(raw.start_timeout);
   options.host_timeout = ToMilliseconds(raw.host_timeout);

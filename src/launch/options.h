@@ -18,22 +18,35 @@ struct Options {
   bool tag_output = false;
   bool timestamp_output = false;
   std::string output_dir;  // empty: no files
+  std::string timeline;    // absolute path; empty: none
   std::optional<std::chrono::milliseconds> timeout;
   std::chrono::milliseconds settle{2'000};
   std::chrono::milliseconds grace{5'000};
+  int max_restarts = 0;
+  std::chrono::milliseconds restart_delay{1'000};  // before the first one
+  std::string status_file;                         // empty: none
   bool verbose = false;
   bool dry_run = false;
   std::vector<std::string> command;  // PROGRAM and its arguments
 
   // Over hosts
-  std::string host_list;       // -H, as given
-  std::string hostfile;        // its path
-  std::string remote_shell;    // CMD with its options, apart by blanks; empty: ssh
-  std::string remote_gyrerun;  // gyrerun's path on the hosts; empty: the same as here
-  std::string interface;       // --interface, or else GYRE_INTERFACE, or empty
+  std::string host_list;         // -H, as given
+  std::string hostfile;          // its path
+  std::string hosts_from;        // --hosts-from: auto, mpijob, slurm, sagemaker; or empty
+  std::string discovery_script;  // a command that prints hosts; or empty
+  int slots_per_host = 1;        // where a script or platform names hosts without slots
+  std::string remote_shell;      // CMD with its options, apart by blanks; empty: ssh
+  std::string remote_gyrerun;    // gyrerun's path on the hosts; empty: the same as here
+  std::string interface;         // --interface, or else GYRE_INTERFACE, or empty
   std::chrono::milliseconds start_timeout{60'000};
   std::chrono::milliseconds host_timeout{1'500};  // a host that is silent for longer is lost
+  bool preflight_only = false;                    // get all hosts ready, tell of them, start nothing
   bool agent = false;                             // this is not the launcher but its agent on a host
+
+  // Whether it is said where to run. --hosts-from auto may still find that it is this host.
+  bool over_hosts() const {
+    return !(host_list.empty() && hostfile.empty() && hosts_from.empty() && discovery_script.empty());
+  }
 
   std::optional<std::string> answer;  // set by --help, --version, --check-build: print it and exit 0
 };

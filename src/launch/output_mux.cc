@@ -57,8 +57,9 @@ absl::Status OutputMux::AddStream(int rank, std::string_view host, UniqueFd pipe
              .tagger = LineTagger(options_.tag ? RankTag(rank, name, host) : "", options_.timestamp),
              .sink = number == 1 ? 0 : static_cast<uint32_t>(sinks_.size() - 1)});
   if (!options_.dir.empty()) {
+    const int mode = options_.append ? O_APPEND : O_TRUNC;
     stream->path = absl::StrCat(options_.dir, "/rank.", rank, number == 1 ? ".out" : ".err");
-    stream->file.Reset(open(stream->path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    stream->file.Reset(open(stream->path.c_str(), O_WRONLY | O_CREAT | mode | O_CLOEXEC, 0666));
     if (!stream->file) return ErrnoStatus(stream->path);
   }
   streams_.push_back(std::move(stream));

@@ -22,7 +22,8 @@ namespace gyre::launch {
 struct OutputOptions {
   bool tag = false;
   bool timestamp = false;
-  std::string dir;  // empty: no files
+  std::string dir;      // empty: no files
+  bool append = false;  // to the files: they are a restarted job's
 };
 
 class OutputMux {

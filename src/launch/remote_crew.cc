@@ -15,6 +15,8 @@
 #include "gyre/version.h"
 #include "launch/descendants.h"
 #include "launch/exit_code.h"
+#include "launch/host_facts.h"
+#include "launch/host_table.h"
 #include "launch/program.h"
 #include "launch/rank_environment.h"
 #include "launch/remote_command.h"
@@ -53,9 +55,9 @@ std::string Why(const RemoteHost& host) {
 
 }  // namespace
 
-RemoteCrew::RemoteCrew(const Options& options, const std::vector<HostRanks>& hosts, Poller& poller, OutputMux& output,
-                       CrewEvents& events)
-    : options_(options), poller_(poller), output_(output), events_(events) {
+RemoteCrew::RemoteCrew(const Options& options, const std::vector<HostRanks>& hosts, const JobKeys& keys, Poller& poller,
+                       OutputMux& output, CrewEvents& events)
+    : options_(options), poller_(poller), output_(output), events_(events), keys_(keys) {
   for (const HostRanks& ranks : hosts) hosts_.push_back({.ranks = ranks, .remote = nullptr});
   for (const HostRanks& ranks : hosts) ranks_.resize(ranks_.size() + static_cast<size_t>(ranks.count));
   alive_ = ranks_.size();
@@ -80,7 +82,6 @@ absl::Status RemoteCrew::Prepare() {
   rlimit more = files;  // each host takes up to five descriptors
   more.rlim_cur = more.rlim_max;
   setrlimit(RLIMIT_NOFILE, &more);
-  ASSIGN_OR_RETURN(keys_, MakeJobKeys());
   char directory[PATH_MAX];
   if (getcwd(directory, sizeof directory) == nullptr) return ErrnoStatus("working directory");
   directory_ = directory;
@@ -203,7 +204,16 @@ absl::Status RemoteCrew::OnReady(Host& host, std::string_view payload) {
     store_ = std::move(ready.store);
   }
   host.ready = true;
-  if (std::ranges::all_of(hosts_, &Host::ready)) StartRanks();
+  const auto wall = std::chrono::system_clock::now().time_since_epoch();
+  host.skew =
+      1e-6 * (static_cast<double>(ready.facts.wall_us) - std::chrono::duration<double, std::micro>(wall).count());
+  host.facts = std::move(ready.facts);
+  if (!std::ranges::all_of(hosts_, &Host::ready)) return absl::OkStatus();
+  if (options_.preflight_only) {
+    EndPreflight();
+  } else {
+    StartRanks();
+  }
   return absl::OkStatus();
 }
 
@@ -212,6 +222,7 @@ void RemoteCrew::StartRanks() {
   start_ = Now();
   events_.OnStarted();
   events_.Verbose(absl::StrCat("all hosts are ready; store at ", store_));
+  for (const std::string& doubt : DoubtsOfHosts()) events_.Verbose(doubt);
   for (Host& host : hosts_) {
     host.remote->ReleaseLines();
     host.remote->BeginWatch(start_);
@@ -255,6 +266,35 @@ void RemoteCrew::FailStart(bool late) {
                            seconds, " s");
   }
   failure_ = {NotStartedLine(troubles, summary), troubles.front().exit_code};
+  if ((late && hosts_.size() > 1) || options_.preflight_only) failure_->table = Table();
+  for (const Host& host : hosts_) CloseStreams(host);
+}
+
+std::vector<std::string> RemoteCrew::Table() const {
+  std::vector<HostRow> rows;
+  for (const Host& host : hosts_) {
+    HostRow row{host.ranks.host, RanksText(host.ranks), host.ready, absl::StrCat("ready: ", FactsText(host.facts))};
+    if (!host.ready) {
+      const HostFailure trouble = host.remote->Trouble();
+      row.state = absl::StrCat(trouble.stage, ": ", trouble.cause, " (", trouble.attempts,
+                               trouble.attempts == 1 ? " attempt)" : " attempts)");
+    }
+    rows.push_back(std::move(row));
+  }
+  return HostTable(std::move(rows));
+}
+
+std::vector<std::string> RemoteCrew::DoubtsOfHosts() const {
+  std::vector<CheckedHost> checked;
+  for (const Host& host : hosts_) checked.push_back({host.ranks.host, host.ranks.count, host.facts, host.skew});
+  return Doubts(checked);
+}
+
+void RemoteCrew::EndPreflight() {
+  failure_ = {absl::StrCat("all ", hosts_.size(), " hosts are ready for ", ranks_.size(),
+                           " ranks; --preflight-only: nothing was started"),
+              0, Table()};
+  for (std::string& doubt : DoubtsOfHosts()) failure_->table.push_back(std::move(doubt));
   for (const Host& host : hosts_) CloseStreams(host);
 }
 

@@ -23,8 +23,8 @@ namespace gyre::launch {
 class RemoteCrew final : public Crew, public RemoteHostEvents {
  public:
   // All but `hosts` must outlive it. REQUIRES: `hosts` is not empty.
-  RemoteCrew(const Options& options, const std::vector<HostRanks>& hosts, Poller& poller, OutputMux& output,
-             CrewEvents& events);
+  RemoteCrew(const Options& options, const std::vector<HostRanks>& hosts, const JobKeys& keys, Poller& poller,
+             OutputMux& output, CrewEvents& events);
 
   int size() const override { return static_cast<int>(ranks_.size()); }
   void Start() override;
@@ -55,6 +55,8 @@ class RemoteCrew final : public Crew, public RemoteHostEvents {
     std::unique_ptr<RemoteHost> remote;
     HostClock clock{};
     bool ready = false;
+    HostFacts facts{};  // once it is ready
+    double skew = 0;    // seconds that its clock is ahead of ours
     bool done = false;
     uint32_t credit = 0;  // owed to it
     // A message of its agent has come with this time. Returns when that was here.
@@ -68,6 +70,9 @@ class RemoteCrew final : public Crew, public RemoteHostEvents {
   void OnTimeBeforeStart(TimePoint now);
   std::vector<HostFailure> Troubles(bool late) const;
   void FailStart(bool late);
+  std::vector<std::string> Table() const;
+  std::vector<std::string> DoubtsOfHosts() const;
+  void EndPreflight();
   AgentJob JobFor(const Host& host) const;
 
   // RemoteHostEvents
@@ -98,7 +103,7 @@ class RemoteCrew final : public Crew, public RemoteHostEvents {
   std::vector<Rank> ranks_;
   size_t alive_;
   Phase phase_ = Phase::kReaching;
-  JobKeys keys_;
+  const JobKeys& keys_;
   std::string directory_;  // where the ranks run
   std::string store_;      // its endpoint, once known
   std::optional<InputForwarder> input_;

@@ -206,7 +206,7 @@ void RemoteHost::OnAttemptEnded(const siginfo_t& info) {
   }
   const bool absent = code == kExitNotFound || code == kExitNotExecutable;
   const std::string& gyrerun = setup_.command[setup_.command.size() - 2];
-  Fail({absent ? "agent" : "remote shell",
+  Fail({absent ? "agent" : StageOf(last_attempt_),
         absent ? absl::StrCat(gyrerun, " cannot be run there (", last_attempt_, ")") : last_attempt_,
         absent ? "--remote-gyrerun with its path there" : QuotedCommand(setup_.command), kExitNotStarted});
 }
@@ -222,7 +222,7 @@ HostFailure RemoteHost::Trouble() const {
   if (state_ == State::kReached) {
     trouble.cause = "it was reached, but is not ready";
   } else if (!last_attempt_.empty()) {
-    trouble.stage = "remote shell";
+    trouble.stage = StageOf(last_attempt_);
     trouble.cause = OneLine(last_attempt_);
   } else if (attempts_ == 0) {
     trouble.stage = "remote shell";

@@ -36,24 +36,33 @@ TimePoint Now() {
   return std::chrono::steady_clock::now();
 }
 
+std::optional<Duration> TimeLeft(const SupervisorContext& context) {
+  if (!context.end_by) return std::nullopt;
+  return std::max(Duration::zero(), *context.end_by - Now());
+}
+
 class Supervisor final : public CrewEvents {
  public:
   explicit Supervisor(const SupervisorContext& context)
       : context_(context),
         options_(context.options),
-        output_(poller_, {options_.tag_output, options_.timestamp_output, options_.output_dir}),
-        ending_({options_.settle, options_.grace, options_.timeout}, Now()) {
+        output_(poller_, {options_.tag_output, options_.timestamp_output, options_.output_dir, context.keys.epoch > 0}),
+        ending_({options_.settle, options_.grace, TimeLeft(context)}, Now()) {
     if (context.hosts.empty()) {
-      crew_ = std::make_unique<LocalCrew>(options_, context.path, poller_, output_, *this);
+      crew_ = std::make_unique<LocalCrew>(options_, context.path, context.keys, poller_, output_, *this);
     } else {
-      crew_ = std::make_unique<RemoteCrew>(options_, context.hosts, poller_, output_, *this);
+      crew_ = std::make_unique<RemoteCrew>(options_, context.hosts, context.keys, poller_, output_, *this);
     }
   }
 
-  int Run();
+  JobEnd Run();
 
   // What the crew tells.
-  void OnStarted() override { start_ = Now(); }
+  void OnStarted() override {
+    start_ = Now();
+    started_ = true;
+    if (context_.on_started) context_.on_started();
+  }
   void OnRankEnded(RankEnd end) override;
   void OnRankStoppedOrNot() override;
   void Verbose(const std::string& line) override {
@@ -75,7 +84,10 @@ class Supervisor final : public CrewEvents {
   void EndWhatIsLeft();
   void Drain();
   void ReportRootCause();
+  void SayWhy(std::string line);
   int ExitCode() const;
+  bool EndedInOrder() const;
+  bool AgainMayHelp() const;
 
   const SupervisorContext& context_;
   const Options& options_;
@@ -89,7 +101,9 @@ class Supervisor final : public CrewEvents {
   std::string stopped_;        // the ranks that were stopped when the first one failed
   bool guard_lost_ = false;
   bool output_lost_ = false;
-  bool hurry_ = false;  // somebody asked for the end: do not wait long for the output's reader
+  bool started_ = false;
+  std::vector<std::string> said_;  // why the job has ended
+  bool hurry_ = false;             // somebody asked for the end: do not wait long for the output's reader
 };
 
 absl::Status Supervisor::Prepare() {
@@ -192,18 +206,42 @@ void Supervisor::ReportRootCause() {
   switch (ending_.reason()) {
     case EndReason::kNone:
     case EndReason::kOutputLost: return;
-    case EndReason::kGuardLost: return output_.Say("gyrerun was killed; the job has been ended");
-    case EndReason::kSignal: return output_.Say(absl::StrCat("the job was ended by ", SignalName(ending_.signal())));
+    case EndReason::kGuardLost: return SayWhy("gyrerun was killed; the job has been ended");
+    case EndReason::kSignal:
+      return SayWhy(absl::StrCat("the job was ended by ", SignalName(ending_.signal()),
+                                 ExitCode() == kExitHalted ? "; all ranks ended in order; exit code 75" : ""));
     case EndReason::kTimeout:
-      return output_.Say(absl::StrFormat("the job was ended after --timeout %.10g s",
-                                         std::chrono::duration<double>(*options_.timeout).count()));
+      return SayWhy(absl::StrFormat("the job was ended after --timeout %.10g s",
+                                    std::chrono::duration<double>(*options_.timeout).count()));
     case EndReason::kRankFailed: break;
   }
   const size_t others = ends_.size() - 1;
-  output_.Say(absl::StrCat(Describe(*FindRootCause(ends_), start_), "; ", others,
-                           others == 1 ? " other rank" : " other ranks", " ended after it",
-                           stopped_.empty() ? "" : absl::StrCat("; stopped then: rank ", stopped_), "; exit code ",
-                           ExitCode()));
+  SayWhy(absl::StrCat(Describe(*FindRootCause(ends_), start_), "; ", others,
+                      others == 1 ? " other rank" : " other ranks", " ended after it",
+                      stopped_.empty() ? "" : absl::StrCat("; stopped then: rank ", stopped_), "; exit code ",
+                      ExitCode()));
+}
+
+void Supervisor::SayWhy(std::string line) {
+  output_.Say(line);
+  said_.push_back(std::move(line));
+}
+
+// Of a job that was asked to end by SIGTERM: each rank took that as what it was, and exited with 0, or with the code
+// that says that it can go on.
+bool Supervisor::EndedInOrder() const {
+  const auto in_order = [](const RankEnd& end) {
+    return end.signal == 0 && !end.lost && (end.code == 0 || end.code == kExitHalted);
+  };
+  return ending_.reason() == EndReason::kSignal && ending_.signal() == SIGTERM && !ends_.empty() &&
+         static_cast<int>(ends_.size()) == crew_->size() && std::ranges::all_of(ends_, in_order);
+}
+
+bool Supervisor::AgainMayHelp() const {
+  if (crew_->failure()) return crew_->failure()->exit_code == kExitNotStarted;
+  if (ending_.reason() != EndReason::kRankFailed) return false;
+  const RankEnd cause = *FindRootCause(ends_);
+  return cause.exec_error == 0 && ExitCode() != kExitHalted;
 }
 
 int Supervisor::ExitCode() const {
@@ -211,18 +249,18 @@ int Supervisor::ExitCode() const {
     case EndReason::kNone: return 0;
     case EndReason::kRankFailed: return launch::ExitCodeOf(*FindRootCause(ends_));
     case EndReason::kTimeout: return kExitTimeout;
-    case EndReason::kSignal: return kExitSignalBase + ending_.signal();
+    case EndReason::kSignal: return EndedInOrder() ? kExitHalted : kExitSignalBase + ending_.signal();
     case EndReason::kOutputLost: return output_.error() == EPIPE ? kExitSignalBase + SIGPIPE : kExitOutput;
     case EndReason::kGuardLost: break;
   }
   return kExitSignalBase + SIGKILL;
 }
 
-int Supervisor::Run() {
+JobEnd Supervisor::Run() {
   if (const absl::Status prepared = Prepare(); !prepared.ok()) {
     output_.Say(absl::StrCat(prepared.message(), "; the job was not started; try: again later"));
     output_.Flush();
-    return kExitNotStarted;
+    return {.code = kExitNotStarted};
   }
   crew_->Start();
   output_.Flush();  // what was said so far, before the first wait
@@ -233,17 +271,19 @@ int Supervisor::Run() {
   // Of several hosts, the first end by time need not be the first that was heard of.
   std::ranges::stable_sort(ends_, {}, &RankEnd::when);
   if (crew_->failure()) {
-    output_.Say(crew_->failure()->line);
+    SayWhy(crew_->failure()->line);
+    for (const std::string& line : crew_->failure()->table) output_.Say(line);
   } else {
     ReportRootCause();
   }
   Drain();
-  return crew_->failure() ? crew_->failure()->exit_code : ExitCode();
+  const int code = crew_->failure() ? crew_->failure()->exit_code : ExitCode();
+  return {.code = code, .started = started_, .again = AgainMayHelp(), .said = said_};
 }
 
 }  // namespace
 
-int Supervise(const SupervisorContext& context) {
+JobEnd Supervise(const SupervisorContext& context) {
   return Supervisor(context).Run();
 }
 

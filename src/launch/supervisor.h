@@ -2,10 +2,14 @@
 // and ends them.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "launch/hosts.h"
+#include "launch/job.h"
 #include "launch/options.h"
 
 namespace gyre::launch {
@@ -15,10 +19,20 @@ struct SupervisorContext {
   std::string path;              // of the program; on other hosts it is looked up there
   std::vector<HostRanks> hosts;  // empty: all ranks on this one, without agents
   int guard_pidfd;               // readable once the guard has died
+  JobKeys keys = {};
+  std::optional<TimePoint> end_by = {};   // --timeout
+  std::function<void()> on_started = {};  // the ranks start; may be empty
 };
 
-// Runs the job to its end and returns gyrerun's exit code. The signals of TakeSignals must be blocked. Blocks as long
-// as the job runs, or, once it is to end, for settle + grace and some seconds at most.
-int Supervise(const SupervisorContext& context);
+struct JobEnd {
+  int code = 0;                     // for gyrerun to exit with
+  bool started = false;             // the ranks were
+  bool again = false;               // it failed in a way that another run may not
+  std::vector<std::string> said{};  // why it ended, if not well: what was printed
+};
+
+// Runs the job once, to its end. The signals of TakeSignals must be blocked. Blocks as long as the job runs, or, once
+// it is to end, for settle + grace and some seconds at most.
+JobEnd Supervise(const SupervisorContext& context);
 
 }  // namespace gyre::launch

@@ -1,11 +1,14 @@
 #include "gyre/communicator.h"
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 #include <vector>
 
 #include "base/status.h"
 #include "collectives/call.h"
 #include "collectives/hierarchical/operation.h"
+#include "collectives/observer.h"
 #include "collectives/shm/make_operation.h"
 #include "runtime/composition.h"
 #include "runtime/split.h"
@@ -69,9 +72,38 @@ Call Message(ConstTensorView in, TensorView out, int peer, bool send, const Call
   return call;
 }
 
+std::shared_ptr<internal::Pollable> ByMpi(const internal::CommunicatorState& state, Call& call,
+                                          std::chrono::milliseconds timeout) {
+  internal::mpi::Members members{state.group(), state.team()};
+  const absl::Status refused = internal::Validate(call, members.rank(), members.size());
+  call.timeout = timeout;
+  return internal::mpi::Backend::Make(state.mpi(), std::move(members), call, refused);
+}
+
+// As it begins.
+internal::Observed ObservedOf(const Call& call) {
+  static_assert(static_cast<int>(CallKind::kMessage) == static_cast<int>(internal::Activity::kMessage) + 1);
+  return {.activity = static_cast<internal::Activity>(static_cast<int>(call.kind) - 1),
+          .bytes = std::max(call.in.count * DTypeSize(call.in.dtype), call.out.bytes()),
+          .begin = std::chrono::steady_clock::now()};
+}
+
+// REQUIRES: not queued.
+void Watch(internal::CallObserver* observer, const Call& call, internal::Pollable& operation) {
+  if (observer == nullptr) return;
+  internal::Observed observed = ObservedOf(call);
+  observed.asynchronous = true;
+  operation.Observe(*observer, observed);
+}
+
 // Equal segments. What does not divide is left over, and validation finds that the sum is wrong.
 std::vector<int64_t> Even(int64_t total, int size) {
   return std::vector<int64_t>(static_cast<size_t>(size), total / size);
+}
+
+Call Even(Call call) {
+  call.even = true;
+  return call;
 }
 
 // The communicator's ranks, as ranks of the job.
@@ -118,6 +150,22 @@ int Communicator::node_count() const {
 }
 
 absl::Status Communicator::Run(Call&& call) {
+  internal::CallObserver* const observer = state_->runtime().observer();
+  if (observer == nullptr) [[likely]]
+    return Perform(call);
+  internal::Observed observed = ObservedOf(call);
+  absl::Status status = Perform(call);
+  observed.failed = !status.ok();
+  observed.end = std::chrono::steady_clock::now();
+  observer->Ended(observed);
+  return status;
+}
+
+absl::Status Communicator::Perform(Call& call) {
+  if (state_->mpi() != nullptr && call.kind != CallKind::kMessage) {
+    return state_->runtime().progress()->Run(state_->mpi(), state_->mpi()->lane(),
+                                             *ByMpi(*state_, call, TimeoutOf(call)));
+  }
   if (state_->team() != nullptr && !IsWithinHost(call)) {
     const internal::HostsCall over_hosts = OverHosts(call);
     if (over_hosts.operation == nullptr) return over_hosts.refused;
@@ -138,9 +186,16 @@ absl::Status Communicator::Run(Call&& call) {
 
 Work Communicator::Start(Call&& call) {
   const auto& progress = state_->runtime().progress();
+  if (state_->mpi() != nullptr && call.kind != CallKind::kMessage) {
+    const std::shared_ptr<internal::Pollable> operation = ByMpi(*state_, call, TimeoutOf(call));
+    Watch(state_->runtime().observer(), call, *operation);
+    progress->Start(state_->mpi(), state_->mpi()->lane(), operation);
+    return Work(operation, progress);
+  }
   if (state_->team() != nullptr && !IsWithinHost(call)) {
     internal::HostsCall over_hosts = OverHosts(call);
     if (over_hosts.operation == nullptr) return Work(std::make_shared<Ended>(over_hosts.refused), progress);
+    Watch(state_->runtime().observer(), call, *over_hosts.operation);
     progress->Start(state_->owner(), *over_hosts.lane, over_hosts.operation);
     return Work(std::move(over_hosts.operation), progress);
   }
@@ -159,6 +214,7 @@ Work Communicator::Start(Call&& call) {
     });
   }
   operation->Hold(group);
+  Watch(state_->runtime().observer(), call, *operation);
   progress->Start(state_->owner(), operation->channel().lane, operation);
   return Work(operation, progress);
 }
@@ -233,7 +289,7 @@ absl::Status Communicator::Reduce(ConstTensorView in, TensorView out, int root, 
 
 absl::Status Communicator::AllToAll(ConstTensorView in, TensorView out, const CallOptions& options) {
   const std::vector<int64_t> counts = Even(in.count, size());
-  return Run(Counted(Moving(CallKind::kAllToAll, in, out, options), counts, counts));
+  return Run(Even(Counted(Moving(CallKind::kAllToAll, in, out, options), counts, counts)));
 }
 
 absl::Status Communicator::AllToAllV(ConstTensorView in, Counts send_counts, TensorView out, Counts receive_counts,
@@ -290,7 +346,7 @@ Work Communicator::ReduceAsync(ConstTensorView in, TensorView out, int root, con
 
 Work Communicator::AllToAllAsync(ConstTensorView in, TensorView out, const CallOptions& options) {
   const std::vector<int64_t> counts = Even(in.count, size());
-  return Start(Counted(Moving(CallKind::kAllToAll, in, out, options), counts, counts));
+  return Start(Even(Counted(Moving(CallKind::kAllToAll, in, out, options), counts, counts)));
 }
 
 Work Communicator::AllToAllVAsync(ConstTensorView in, Counts send_counts, TensorView out, Counts receive_counts,

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "bootstrap/secret.h"
+#include "collectives/selection/algorithms.h"
 #include "transport/shm/mesh.h"
 
 namespace gyre::internal {
@@ -26,6 +27,7 @@ absl::StatusOr<std::vector<RankPlace>> ExchangePlaces(Membership& membership, co
                                                       const std::string& address, TimePoint deadline) {
   RankPlace own = ThisPlace(config.host_id.value_or(""));
   own.address = address;
+  own.traced = config.timeline.has_value();
   ASSIGN_OR_RETURN(std::vector<std::string> texts, membership.Gather("places", Encode(own), deadline));
   std::vector<RankPlace> places;
   for (const std::string& text : texts) {
@@ -51,13 +53,14 @@ std::vector<shm::Mesh::Address> PeerAddresses(const std::vector<RankPlace>& plac
 
 absl::StatusOr<std::shared_ptr<RuntimeState>> RuntimeState::Join(const Config& config, const Environment& environment) {
   std::shared_ptr<RuntimeState> state(new RuntimeState(config));
-  RETURN_IF_ERROR(state->Connect(environment));
-  RETURN_IF_ERROR(state->MakeWorld());
+  const TimePoint deadline = DeadlineAfter(std::chrono::steady_clock::now(), config.start_timeout);
+  RETURN_IF_ERROR(state->Connect(environment, deadline));
+  RETURN_IF_ERROR(state->MakeWorld(deadline));
   return state;
 }
 
-absl::Status RuntimeState::Connect(const Environment& environment) {
-  const TimePoint deadline = DeadlineAfter(std::chrono::steady_clock::now(), config_.start_timeout);
+absl::Status RuntimeState::Connect(const Environment& environment, TimePoint deadline) {
+  RETURN_IF_ERROR(ParseForcedAlgorithms(config_.algorithms).status());  // a wrong one is refused on a single host too
   ASSIGN_OR_RETURN(membership_, Membership::Join(config_, environment, deadline));
   const int rank = membership_->rank(), size = membership_->size();
   logger_ = MakeLogger(config_.log_level, absl::StrCat("rank ", rank));
@@ -89,6 +92,7 @@ absl::Status RuntimeState::ConnectPeers(const Environment& environment, shm::Own
                    ExchangePlaces(*membership_, config_, mesh->address(), deadline));
   RETURN_IF_ERROR(CheckVersions(places));
   hosts_ = HostsOf(places);
+  needs_one_clock_ = *std::ranges::max_element(hosts_) > 0 && std::ranges::all_of(places, &RankPlace::traced);
   std::vector<RankPlace> here;
   std::ranges::copy_if(places, std::back_inserter(here), [&](const RankPlace& place) {
     return place.host_id == places[static_cast<size_t>(rank)].host_id;
@@ -132,7 +136,8 @@ absl::Status RuntimeState::ConnectHosts(const std::vector<RankPlace>& places, Ti
   for (const Place& place : all) {
     if (place.host != own.host && place.local == own.local) counterparts.push_back(place.rank);
   }
-  return interconnect_->Connect(node_, places, addresses, counterparts, deadline);
+  RETURN_IF_ERROR(interconnect_->Connect(node_, places, addresses, counterparts, deadline));
+  return interconnect_->FitLinks(*membership_, all, deadline);
 }
 
 std::vector<int> RuntimeState::OnThisHost(std::span<const int> ranks) const {
@@ -163,14 +168,38 @@ absl::StatusOr<Meetings> RuntimeState::Meet(const std::vector<int>& ranks, std::
   return meetings;
 }
 
+absl::Status RuntimeState::Observe(const ClockOffset& offset) {
+  const int rank = node_->rank();
+  const std::vector<int>& here = world_.group->ranks();
+  Watched watched{.rank = rank,
+                  .size = static_cast<int>(hosts_.size()),
+                  .host = hosts_[static_cast<size_t>(rank)],
+                  .local_rank = static_cast<int>(std::ranges::find(here, rank) - here.begin()),
+                  .address = "127.0.0.1",
+                  .track = {}};
+  if (interconnect_ != nullptr) {
+    ASSIGN_OR_RETURN(const Endpoint listening, ParseEndpoint(interconnect_->address()));
+    watched.address = listening.host;
+  }
+  watched.track = {.rank = rank,
+                   .host = ThisPlace("").host_name,
+                   .offset_us = std::chrono::duration<double, std::micro>(offset.offset).count(),
+                   .offset_uncertainty_us = std::chrono::duration<double, std::micro>(offset.uncertainty).count()};
+  ASSIGN_OR_RETURN(observatory_, Observatory::Open(config_, watched, logger_));
+  return absl::OkStatus();
+}
+
 // The world's region is the first that every rank reserves, so all know where it is.
-absl::Status RuntimeState::MakeWorld() {
+absl::Status RuntimeState::MakeWorld(TimePoint deadline) {
   constexpr uint64_t kWorldId = 1;
   std::vector<int> ranks(hosts_.size());
   std::iota(ranks.begin(), ranks.end(), 0);
   const GroupLayout layout{.size = static_cast<int>(OnThisHost(ranks).size())};
   ASSIGN_OR_RETURN(const int64_t region, node_->ReserveRegion(layout.bytes()));
   ASSIGN_OR_RETURN(world_, Meet(ranks, std::vector<int64_t>(ranks.size(), region), kWorldId));
+  if (config_.backend == Backend::kMpi && ranks.size() > 1) {
+    ASSIGN_OR_RETURN(world_.mpi, mpi::Backend::Load(node_->rank(), static_cast<int>(ranks.size()), deadline));
+  }
   return absl::OkStatus();
 }
 

@@ -16,8 +16,11 @@
 #include "base/log.h"
 #include "bootstrap/membership.h"
 #include "collectives/hierarchical/team.h"
+#include "collectives/mpi/factory.h"
 #include "collectives/shm/group.h"
+#include "runtime/clock_offset.h"
 #include "runtime/interconnect.h"
+#include "runtime/observatory.h"
 #include "runtime/progress.h"
 #include "runtime/topology.h"
 #include "transport/shm/node.h"
@@ -28,6 +31,9 @@ namespace gyre::internal {
 struct Meetings {
   std::shared_ptr<Group> group;  // of the communicator's ranks on this host
   std::shared_ptr<Team> team;    // null: all its ranks are on this host
+
+  // Of the world, where it is asked for: what carries its collectives out instead.
+  std::shared_ptr<mpi::Backend> mpi{};
 };
 
 // Shared by a runtime and whatever outlives it (communicators, works, buffers).
@@ -41,7 +47,21 @@ class RuntimeState {
   const std::shared_ptr<shm::Node>& node() const { return node_; }
   const std::shared_ptr<Progress>& progress() const { return progress_; }
   const Meetings& world() const { return world_; }
+
+  // By which algorithms between hosts are chosen; null: one host.
+  const PathModel* network_model() const {
+    return interconnect_ == nullptr ? nullptr : &interconnect_->selector()->model();
+  }
   const std::vector<int>& hosts() const { return hosts_; }  // by rank of the job: the number of its host
+
+  // Whether the ranks' timelines need one clock: they write some, all of them, on several hosts.
+  bool needs_one_clock() const { return needs_one_clock_; }
+
+  // Opens what the configuration asks for, before the program's first call. `offset`: of this host's clock.
+  absl::Status Observe(const ClockOffset& offset);
+
+  // Null: nobody watches.
+  CallObserver* observer() const { return observatory_.get(); }
 
   // Those of `ranks` (of the job) that are on this rank's host.
   std::vector<int> OnThisHost(std::span<const int> ranks) const;
@@ -55,11 +75,11 @@ class RuntimeState {
 
  private:
   explicit RuntimeState(const Config& config) : config_(config) {}
-  absl::Status Connect(const Environment& environment);
+  absl::Status Connect(const Environment& environment, TimePoint deadline);
   absl::Status ConnectPeers(const Environment& environment, shm::OwnMemory own, TimePoint deadline);
   absl::Status ConnectHosts(const std::vector<RankPlace>& places, TimePoint deadline);
   absl::Status StartNode(shm::OwnMemory own, std::vector<shm::Link> links, std::vector<std::string> names);
-  absl::Status MakeWorld();
+  absl::Status MakeWorld(TimePoint deadline);
 
   const Config config_;
   Logger logger_;
@@ -67,6 +87,8 @@ class RuntimeState {
   std::unique_ptr<Membership> membership_;  // until Shutdown; guarded by mutex_ once joined
   std::vector<int> hosts_;
   bool crowded_ = false;
+  bool needs_one_clock_ = false;
+  std::unique_ptr<Observatory> observatory_;    // outlives what progress_ drives
   std::shared_ptr<Interconnect> interconnect_;  // null: one host
   std::shared_ptr<shm::Node> node_;
   std::shared_ptr<Progress> progress_;
@@ -83,6 +105,7 @@ class CommunicatorState {
   const std::shared_ptr<RuntimeState>& shared_runtime() const { return runtime_; }
   const std::shared_ptr<Group>& group() const { return meetings_.group; }
   const std::shared_ptr<Team>& team() const { return meetings_.team; }
+  const std::shared_ptr<mpi::Backend>& mpi() const { return meetings_.mpi; }
 
   // What the lanes belong to, for who only keeps it alive.
   const std::shared_ptr<void>& owner() const { return owner_; }

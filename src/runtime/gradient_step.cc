@@ -83,13 +83,26 @@ void GradientStep::Launch() {
   } else {
     call_ = &within_host_.emplace(group(), call, SignatureOf(call));
   }
-  call_->StartClock(std::chrono::steady_clock::now());
+  launched_ = std::chrono::steady_clock::now();
+  call_->StartClock(launched_);
   SetDeadline(call_->deadline());
+}
+
+void GradientStep::TellObserver(const absl::Status& status) const {
+  CallObserver* const observer = communicator_.runtime().observer();
+  if (observer == nullptr) return;
+  observer->Ended({.activity = Activity::kBucket,
+                   .asynchronous = true,
+                   .failed = !status.ok(),
+                   .bytes = gradients_.BufferOf(parts_[next_]).bytes(),
+                   .begin = launched_,
+                   .end = std::chrono::steady_clock::now()});
 }
 
 // The call in course has ended. False: and with it the step.
 bool GradientStep::Deliver() {
   absl::Status status = call_->status();
+  TellObserver(status);
   call_ = nullptr;
   within_host_.reset();
   over_hosts_.reset();

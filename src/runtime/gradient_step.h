@@ -64,6 +64,7 @@ class GradientStep final : public Pollable {
  private:
   void Launch();
   bool Deliver();
+  void TellObserver(const absl::Status& status) const;
   bool End(absl::Status status);
   bool CheckOwn(TimePoint now);
   bool FailLate();
@@ -83,6 +84,7 @@ class GradientStep final : public Pollable {
   std::optional<AllReduce> within_host_;               // the call in course, or
   std::shared_ptr<HierarchicalOperation> over_hosts_;  // likewise
   Pollable* call_ = nullptr;                           // which of them
+  TimePoint launched_;                                 // when that was
   bool ended_ = false;
   std::atomic<bool> awaited_{false};
   std::atomic<Duration::rep> deadline_{TimePoint::max().time_since_epoch().count()};

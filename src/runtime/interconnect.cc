@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "net/interfaces.h"
+#include "runtime/network_model.h"
 
 namespace gyre::internal {
 
@@ -13,6 +14,12 @@ namespace {
 
 // Of communicators that this rank does not know (yet).
 constexpr size_t kMaxEarlyWords = 1024;
+
+// No communicator's: those have ids from 1, or 64 bits of a hash.
+constexpr uint64_t kFitChannel = 0;
+
+// A link that takes longer than this to be measured is left to the nominal numbers.
+constexpr std::chrono::seconds kMostFitTime{2};
 
 absl::StatusOr<std::string> OwnAddress(const Config& config, const Membership& membership) {
   if (!config.interface) return membership.local_address();
@@ -25,7 +32,7 @@ absl::StatusOr<std::string> OwnAddress(const Config& config, const Membership& m
 
 absl::StatusOr<std::shared_ptr<Interconnect>> Interconnect::Listen(const Config& config, const Membership& membership,
                                                                    Logger logger, TimePoint deadline) {
-  std::shared_ptr<Interconnect> self(new Interconnect(config));
+  std::shared_ptr<Interconnect> self(new Interconnect(config, logger));
   ASSIGN_OR_RETURN(const std::string address, OwnAddress(config, membership));
   const HandshakeIdentity identity{
       .job_id = membership.job_id(), .epoch = membership.epoch(), .rank = membership.rank(), .role = Role::kRank};
@@ -75,6 +82,44 @@ absl::Status Interconnect::Connect(std::shared_ptr<shm::Node> node, const std::v
   return hub_->Connect(counterparts, deadline);
 }
 
+absl::Status Interconnect::FitLinks(Membership& membership, std::span<const Place> places, TimePoint deadline) {
+  ASSIGN_OR_RETURN(const ForcedAlgorithms forced, ParseForcedAlgorithms(config_.algorithms));
+  NetworkReport own{.algorithms = forced.ToString()};
+  if (!forced.nominal) {
+    own.reduced_per_second = MeasureReduction();
+    own.slowest = MeasureLinks(places, std::min(deadline, std::chrono::steady_clock::now() + kMostFitTime));
+  }
+  ASSIGN_OR_RETURN(const std::vector<std::string> texts, membership.Gather("models", Encode(own), deadline));
+  std::vector<NetworkReport> reports;
+  for (const std::string& text : texts) {
+    ASSIGN_OR_RETURN(NetworkReport report, DecodeNetworkReport(text));
+    reports.push_back(std::move(report));
+  }
+  ASSIGN_OR_RETURN(const PathModel model, AgreeOnModel(reports));
+  logger_->debug("between hosts: {:.1f} us, {:.2f} Gbit/s, {:.1f} GB/s reduced", model.latency * 1e6,
+                 model.bytes_per_second * 8e-9, model.reduced_per_second * 1e-9);
+  selector_ = std::make_shared<Selector>(model, forced);
+  return absl::OkStatus();
+}
+
+// The slowest link that this rank leads the measurement of. The first ranks of the hosts measure, the others have none.
+std::optional<LinkFit> Interconnect::MeasureLinks(std::span<const Place> places, TimePoint deadline) {
+  const Place& own = places[static_cast<size_t>(node_->rank())];
+  if (own.local != 0) return std::nullopt;
+  std::vector<int> first, peers;  // by host; of the other hosts
+  for (const Place& place : places) {
+    if (place.local == 0) first.push_back(place.rank);
+    if (place.local == 0 && place.host != own.host) peers.push_back(place.rank);
+  }
+  const auto streams = hub_->Open(kFitChannel, peers);
+  std::optional<LinkFit> slowest;  // a host leads one measurement at most
+  for (const auto& [leader, follower] : MeasuredPairs(static_cast<int>(first.size()))) {
+    if (own.host == leader) slowest = LeadLinkFit(*streams, first[static_cast<size_t>(follower)], deadline);
+    if (own.host == follower) FollowLinkFit(*streams, first[static_cast<size_t>(leader)], deadline);
+  }
+  return slowest;
+}
+
 std::shared_ptr<Team> Interconnect::MakeTeam(const std::shared_ptr<Interconnect>& self, std::shared_ptr<Group> local,
                                              std::vector<Place> places, int rank, uint64_t id) {
   const TeamLinks links{
@@ -83,7 +128,8 @@ std::shared_ptr<Team> Interconnect::MakeTeam(const std::shared_ptr<Interconnect>
       .announce =
           [self](uint64_t communicator, const shm::LastWords::Content& words) {
             self->hub_->Announce({communicator, words.code, words.rank, words.text});
-          }};
+          },
+      .selector = self->selector_};
   auto team = std::make_shared<Team>(std::move(local), std::move(places), rank, id, links);
   const auto early = self->Register(team);
   if (early) team->Break(absl::Status(early->code, early->text), *early);

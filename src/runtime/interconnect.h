@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -17,6 +18,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "bootstrap/membership.h"
+#include "collectives/hierarchical/link_fit.h"
 #include "collectives/hierarchical/team.h"
 #include "runtime/topology.h"
 #include "transport/shm/node.h"
@@ -42,6 +44,14 @@ class Interconnect {
                        const std::vector<std::string>& addresses, std::span<const int> counterparts,
                        TimePoint deadline);
 
+  // What the links between hosts do, as all ranks agree: measured by the first rank of each host with that of the
+  // next, a few milliseconds each, unless the algorithms are forced to be chosen without. After Connect, before the
+  // first team. `places`: of all ranks. Blocks. kInvalidArgument: ranks were given different algorithms to use.
+  absl::Status FitLinks(Membership& membership, std::span<const Place> places, TimePoint deadline);
+
+  // What FitLinks has made.
+  const std::shared_ptr<Selector>& selector() const { return selector_; }
+
   // A communicator with these ranks (of the job) on several hosts. `local`: the group of those on this host. `id`:
   // agreed among its ranks, unique in the job.
   static std::shared_ptr<Team> MakeTeam(const std::shared_ptr<Interconnect>& self, std::shared_ptr<Group> local,
@@ -63,7 +73,8 @@ class Interconnect {
     shm::LastWords::Content words;
   };
 
-  explicit Interconnect(const Config& config) : config_(config) {}
+  Interconnect(const Config& config, Logger logger) : config_(config), logger_(std::move(logger)) {}
+  std::optional<LinkFit> MeasureLinks(std::span<const Place> places, TimePoint deadline);
   std::optional<shm::LastWords::Content> Register(const std::shared_ptr<Team>& team);
   std::shared_ptr<Team> FindOrKeep(const EarlyWord& word);
   void OnAnnouncement(const tcp::Announcement& announcement);
@@ -71,8 +82,10 @@ class Interconnect {
   void Ring();
 
   const Config config_;
+  const Logger logger_;
   std::unique_ptr<tcp::Hub> hub_;
-  std::shared_ptr<shm::Node> node_;  // set before the hub's first event
+  std::shared_ptr<shm::Node> node_;     // set before the hub's first event
+  std::shared_ptr<Selector> selector_;  // set before the first team
 
   std::mutex mutex_;
   std::map<uint64_t, std::weak_ptr<Team>> teams_;  // guarded by mutex_

@@ -192,7 +192,15 @@ bool GradientReducer::State::TakeLaunch(int64_t attempt) {
 absl::StatusOr<StepSummary> GradientReducer::State::Wait() {
   RETURN_IF_ERROR(CheckUsable());
   StepSummary summary;
-  if (absl::Status reduced = Reduce(summary); !reduced.ok()) return Fail(std::move(reduced));
+  const auto begin = std::chrono::steady_clock::now();
+  absl::Status reduced = Reduce(summary);
+  if (internal::CallObserver* const observer = ranks_->runtime().observer(); observer != nullptr) {
+    observer->Ended({.activity = internal::Activity::kGradientWait,
+                     .failed = !reduced.ok(),
+                     .begin = begin,
+                     .end = std::chrono::steady_clock::now()});
+  }
+  if (!reduced.ok()) return Fail(std::move(reduced));
   summary.reduced = !gradients_->only_adds();
   if (summary.reduced) {
     FinishResults(summary);

@@ -13,7 +13,13 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Create(const RuntimeOptions& o
   const Environment environment = ProcessEnvironment();
   ASSIGN_OR_RETURN(const Config config, LoadConfig(options, environment));
   ASSIGN_OR_RETURN(auto state, internal::RuntimeState::Join(config, environment));
-  return std::unique_ptr<Runtime>(new Runtime(std::move(state)));
+  std::unique_ptr<Runtime> runtime(new Runtime(state));
+  internal::ClockOffset offset;
+  if (state->needs_one_clock()) {
+    ASSIGN_OR_RETURN(offset, internal::MeasureClockOffset(runtime->world()));
+  }
+  RETURN_IF_ERROR(state->Observe(offset));
+  return runtime;
 }
 
 Runtime::Runtime(std::shared_ptr<internal::RuntimeState> state)
@@ -32,6 +38,14 @@ absl::StatusOr<Buffer> Runtime::Allocate(int64_t bytes) {
   const auto& arena = state_->node()->arena();
   ASSIGN_OR_RETURN(std::byte* const data, arena->Allocate(bytes));
   return Buffer(arena, data, bytes);
+}
+
+std::optional<NetworkModel> Runtime::network_model() const {
+  const internal::PathModel* const model = state_->network_model();
+  if (model == nullptr) return std::nullopt;
+  return NetworkModel{.latency_us = model->latency * 1e6,
+                      .gigabits_per_second = model->bytes_per_second * 8e-9,
+                      .reduced_gigabytes_per_second = model->reduced_per_second * 1e-9};
 }
 
 void Runtime::Shutdown() {

@@ -49,11 +49,8 @@ std::vector<int> OwnCpus() {
 }  // namespace
 
 std::string Encode(const RankPlace& place) {
-  return nlohmann::json{{"version", place.version},
-                        {"host_id", place.host_id},
-                        {"host_name", place.host_name},
-                        {"address", place.address},
-                        {"cpus", place.cpus}}
+  return nlohmann::json{{"version", place.version}, {"host_id", place.host_id}, {"host_name", place.host_name},
+                        {"address", place.address}, {"cpus", place.cpus},       {"traced", place.traced}}
       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // a host's name may be any bytes
 }
 
@@ -64,6 +61,7 @@ absl::StatusOr<RankPlace> DecodeRankPlace(const std::string& text) {
   };
   RankPlace place{string_at("version"), string_at("host_id"), string_at("host_name"), string_at("address"), {}};
   if (place.host_id.empty()) return absl::DataLossError("a rank's description of its place cannot be read");
+  place.traced = json.contains("traced") && json["traced"] == true;
   if (json.contains("cpus") && json["cpus"].is_array()) {
     for (const auto& cpu : json["cpus"]) {
       if (cpu.is_number_integer()) place.cpus.push_back(cpu.get<int>());

@@ -15,6 +15,7 @@ struct RankPlace {
   std::string host_name;  // for messages
   std::string address;    // where the rank's mesh listens
   std::vector<int> cpus;  // that the rank may run on
+  bool traced = false;    // it writes a timeline
 };
 
 std::string Encode(const RankPlace& place);

@@ -20,6 +20,8 @@ TEST(Config, HasDefaults) {
   ASSERT_THAT(config, IsOk());
   EXPECT_FALSE(config->rank.has_value());
   EXPECT_FALSE(config->epoch.has_value());
+  EXPECT_EQ(config->algorithms, "");
+  EXPECT_EQ(config->backend, Backend::kNative);
   EXPECT_EQ(config->start_timeout.count(), 60000);
   EXPECT_EQ(config->operation_timeout.count(), 300000);
   EXPECT_EQ(config->heartbeat_interval.count(), 100);
@@ -36,12 +38,16 @@ TEST(Config, ReadsEveryVariable) {
                             {"GYRE_SECRET_FILE", "/a/file"},
                             {"GYRE_SECRET_FD", "7"},
                             {"GYRE_HOST_ID", "host"},
+                            {"GYRE_ALGORITHMS", "allreduce=ring"},
+                            {"GYRE_BACKEND", "mpi"},
                             {"GYRE_START_TIMEOUT", "1.5"},
                             {"GYRE_TIMEOUT", "20"},
                             {"GYRE_HEARTBEAT_INTERVAL_MS", "50"},
                             {"GYRE_HEARTBEAT_TIMEOUT_MS", "0"},
                             {"GYRE_ARENA_BYTES", "1048576"},
                             {"GYRE_FUSION_BYTES", "123457"},
+                            {"GYRE_TIMELINE", "trace.json"},
+                            {"GYRE_METRICS_PORT", "9400"},
                             {"GYRE_SPIN", "0"},
                             {"GYRE_LOG_LEVEL", "debug"}});
   ASSERT_THAT(config, IsOk());
@@ -53,6 +59,8 @@ TEST(Config, ReadsEveryVariable) {
   EXPECT_EQ(config->secret_file, "/a/file");
   EXPECT_EQ(config->secret_fd, 7);
   EXPECT_EQ(config->host_id, "host");
+  EXPECT_EQ(config->algorithms, "allreduce=ring");
+  EXPECT_EQ(config->backend, Backend::kMpi);
   EXPECT_EQ(config->start_timeout.count(), 1500);
   EXPECT_EQ(config->operation_timeout.count(), 20000);
   EXPECT_EQ(config->heartbeat_interval.count(), 50);
@@ -60,6 +68,8 @@ TEST(Config, ReadsEveryVariable) {
   EXPECT_EQ(config->arena_bytes, 1048576);
   EXPECT_EQ(config->fusion_bytes, 123457);
   EXPECT_EQ(config->spin, false);
+  EXPECT_EQ(config->timeline, "trace.json");
+  EXPECT_EQ(config->metrics_port, 9400);
   EXPECT_EQ(config->log_level, LogLevel::kDebug);
 }
 
@@ -79,12 +89,17 @@ TEST(Config, OptionsInCodeWin) {
   EXPECT_EQ(config->operation_timeout.count(), 7000);
 }
 
+TEST(Config, RefusesABackendThatThereIsNot) {
+  EXPECT_THAT(Load({{"GYRE_BACKEND", "nccl"}}), MatchesStatus(StatusCode::kInvalidArgument, "native or mpi"));
+}
+
 TEST(Config, RefusesNonsenseByName) {
   const std::pair<const char*, const char*> kWrong[] = {
-      {"GYRE_SIZE", "x"},         {"GYRE_RANK", "-1"},       {"GYRE_TIMEOUT", "0"},
-      {"GYRE_TIMEOUT", "nan"},    {"GYRE_SPIN", "maybe"},    {"GYRE_ARENA_BYTES", "0"},
-      {"GYRE_LOG_LEVEL", "loud"}, {"GYRE_TIMEOUT", "1e300"}, {"GYRE_HEARTBEAT_INTERVAL_MS", "1.5"},
-      {"GYRE_EPOCH", "-1"},       {"GYRE_EPOCH", "second"},  {"GYRE_EPOCH", "9223372036854775808"}};
+      {"GYRE_SIZE", "x"},         {"GYRE_RANK", "-1"},           {"GYRE_TIMEOUT", "0"},
+      {"GYRE_TIMEOUT", "nan"},    {"GYRE_SPIN", "maybe"},        {"GYRE_ARENA_BYTES", "0"},
+      {"GYRE_LOG_LEVEL", "loud"}, {"GYRE_TIMEOUT", "1e300"},     {"GYRE_HEARTBEAT_INTERVAL_MS", "1.5"},
+      {"GYRE_EPOCH", "-1"},       {"GYRE_EPOCH", "second"},      {"GYRE_EPOCH", "9223372036854775808"},
+      {"GYRE_METRICS_PORT", "0"}, {"GYRE_METRICS_PORT", "65536"}};
   for (const auto& [name, value] : kWrong) {
     EXPECT_THAT(Load({{name, value}}), MatchesStatus(StatusCode::kInvalidArgument, std::string(name) + "=" + value));
   }

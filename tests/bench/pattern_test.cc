@@ -36,7 +36,8 @@ T Combined(ReduceOp op, const std::vector<T>& values) {
     case ReduceOp::kAverage: return sum / static_cast<T>(values.size());
     case ReduceOp::kMin: return *std::ranges::min_element(values);
     case ReduceOp::kMax: return *std::ranges::max_element(values);
-    case ReduceOp::kProduct: break;
+    case ReduceOp::kProduct:
+    case ReduceOp::kAdasum: break;
   }
   return std::accumulate(values.begin(), values.end(), T{1}, std::multiplies<>());
 }

@@ -137,6 +137,41 @@ TEST(BenchProgram, Price) {
   }
 }
 
+// A step of the smallest model, with few samples.
+Words QuickStep(const Words& more) {
+  Words words = {"step", "--model", "googlenet", "--steps", "2"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+// Library and buffers of each line, each of which must be plausible and right.
+std::vector<std::string> CheckedSteps(const std::vector<nlohmann::json>& lines, int ranks) {
+  std::vector<std::string> libs;
+  for (const auto& line : lines) {
+    libs.push_back(absl::StrCat(std::string(line["lib"]), " ", std::string(line["buffers"])));
+    EXPECT_EQ(line["model"], "googlenet") << line;
+    EXPECT_EQ(line["ranks"], ranks) << line;
+    EXPECT_EQ(line["hosts"], 1) << line;
+    EXPECT_EQ(line["bytes"], 4 * 13'004'888) << line;
+    EXPECT_EQ(line["wrong"], 0) << line;
+    EXPECT_GT(line["time_us_min"], 0) << line;
+    EXPECT_LE(line["time_us_min"], line["time_us_med"]) << line;
+    EXPECT_LE(line["time_us_med"], line["time_us_p99"]) << line;
+  }
+  return libs;
+}
+
+TEST(BenchProgram, StepOfAModel) {
+  const auto lines = Lines(Gyrerun(2), QuickStep({"--buffers", "arena,plain", "--compute", "sleep", "--batch", "1",
+                                                  "--against", "gyre-per-tensor"}));
+  EXPECT_THAT(CheckedSteps(lines, 2),
+              testing::ElementsAre("gyre arena", "gyre-per-tensor arena", "gyre plain", "gyre-per-tensor plain"));
+  for (const auto& line : lines) {
+    EXPECT_GE(line["compute_us"], 3 * 1e6 * 3.0e9 / 4e12) << line << ": forward and backward at 4,000 GFLOP/s";
+    EXPECT_GT(line["efficiency"], 0) << line;
+  }
+}
+
 bool Has(const std::string& peer) {
   return absl::StrContains(PEERS, peer);
 }
@@ -167,6 +202,19 @@ TEST(BenchProgram, AgainstAllPeersUnderMpirun) {
   }
 }
 
+TEST(BenchProgram, StepAgainstAllPeersUnderMpirun) {
+  if (!Has("mpi") || !Has("gloo")) GTEST_SKIP() << "this build lacks a peer (no development package, or a sanitizer)";
+  const Words launcher = {"mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-np", "3"};
+  if (support::Program probe({launcher[0], "--version"});
+      !probe.WaitFor(std::chrono::seconds(10)) || probe.exit_code() != 0) {
+    GTEST_SKIP() << launcher[0] << " is not installed";
+  }
+  const auto lines = Lines(launcher, QuickStep({"--against", "mpi-per-tensor,mpi-bucketed,gloo-bucketed"}));
+  EXPECT_THAT(CheckedSteps(lines, 3),
+              testing::ElementsAre("gyre arena", "mpi-per-tensor plain", "mpi-bucketed plain", "gloo-bucketed plain"));
+  for (const auto& line : lines) EXPECT_TRUE(line["efficiency"].is_null()) << line << ": without compute";
+}
+
 // What cannot be measured is refused with a reason, not measured wrongly.
 TEST(BenchProgram, Refusals) {
   const struct {
@@ -180,6 +228,9 @@ TEST(BenchProgram, Refusals) {
       {{"broadcast", "--root", "1"}, 64, "root 1"},
       {{"allgather", "--op", "max"}, 64, "--op"},
       {{"price", "--ranks", "0"}, 64, "--ranks"},
+      {{"step", "--model", "resnet51"}, 64, "resnet51"},
+      {{"step", "--against", "mpi-bucketed"}, 1, "Open MPI"},
+      {{"step", "--rate", "0"}, 64, "--rate"},
       {{}, 64, "subcommand"},
   };
   for (const auto& each : cases) {

@@ -57,6 +57,7 @@ T Expected(ReduceOp op, const std::vector<T>& values, int divisor) {
       case ReduceOp::kMin: return low;
       case ReduceOp::kMax: return high;
       case ReduceOp::kProduct: return static_cast<T>(static_cast<U>(product));
+      case ReduceOp::kAdasum: break;  // not of elements
     }
     return T{};
   } else {
@@ -70,6 +71,7 @@ T Expected(ReduceOp op, const std::vector<T>& values, int divisor) {
         case ReduceOp::kMin: total = std::min(total, v); break;
         case ReduceOp::kMax: total = std::max(total, v); break;
         case ReduceOp::kProduct: total *= v; break;
+        case ReduceOp::kAdasum: break;
       }
     }
     if (op == ReduceOp::kAverage) total *= static_cast<Accumulator>(1.0 / divisor);

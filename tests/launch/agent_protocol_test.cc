@@ -103,10 +103,15 @@ TEST(AgentProtocolTest, AnEndKeepsItsTime) {
 
 TEST(AgentProtocolTest, SoDoReadyAndBeat) {
   const TimePoint when = TimePoint() + std::chrono::microseconds(1'234'567);
-  const auto ready = DecodeReady(EncodeReady({when, "a:1"}));
+  const HostFacts facts{1, 2, 3, 4, 5, 6, 7, "machine"};
+  const auto ready = DecodeReady(EncodeReady({when, "a:1", facts}));
   ASSERT_THAT(ready, IsOk());
   EXPECT_EQ(ready->when, when);
   EXPECT_EQ(ready->store, "a:1");
+  EXPECT_EQ(ready->facts.machine, "machine");
+  EXPECT_EQ(ready->facts.cpus + ready->facts.gpus + ready->facts.mtu, 1u + 2u + 7u);
+  EXPECT_EQ(ready->facts.memory + ready->facts.shm_free + ready->facts.memlock + ready->facts.wall_us,
+            3u + 4u + 5u + 6u);
   const auto beat = DecodeTime(EncodeTime(when));
   ASSERT_THAT(beat, IsOk());
   EXPECT_EQ(*beat, when);

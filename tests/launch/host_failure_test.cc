@@ -2,6 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "launch/host_facts.h"
+#include "launch/host_table.h"
 #include "launch/report.h"
 
 namespace gyre::launch {
@@ -21,6 +23,52 @@ TEST(HostFailureTest, OneHost) {
   EXPECT_EQ(NotStartedLine({{"agent", "its connection ended", "", 69, "b"}}, ""),
             "host b: agent: its connection ended; the job was not started; try: --verbose, which shows all that the "
             "hosts say");
+}
+
+TEST(HostFailureTest, Stages) {
+  EXPECT_EQ(StageOf("ssh: Could not resolve hostname b: Name or service not known"), "resolve");
+  EXPECT_EQ(StageOf("ssh: connect to host b port 2222: Connection refused"), "connect");
+  EXPECT_EQ(StageOf("me@b: Permission denied (publickey)."), "login");
+  EXPECT_EQ(StageOf("exited with code 3"), "remote shell");
+}
+
+TEST(HostTableTest, ColumnsAndCounts) {
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(HostTable({{"alpha", "ranks 0-3", true, "ready"}, {"b", "rank 4", false, "resolve: no"}}),
+            (Lines{"  b      rank 4     resolve: no", "  alpha  ranks 0-3  ready"}));
+  std::vector<HostRow> rows;
+  for (int i = 0; i < 100; ++i) rows.push_back({absl::StrCat("h", i), "rank", i % 2 == 0, "state"});
+  const Lines lines = HostTable(rows);
+  EXPECT_EQ(lines.size(), 65u);
+  EXPECT_EQ(lines[0].substr(0, 4), "  h1");
+  EXPECT_EQ(lines.back(), "  and 36 more hosts, 36 of them ready");
+  EXPECT_TRUE(HostTable({}).empty());
+}
+
+TEST(HostFactsTest, ThisHost) {
+  const HostFacts facts = LookAtThisHost("127.0.0.1");
+  EXPECT_GE(facts.cpus, 1u);
+  EXPECT_GT(facts.memory, uint64_t{64} << 20);
+  EXPECT_GE(facts.mtu, 1280u);
+  EXPECT_FALSE(facts.machine.empty());
+  EXPECT_EQ(LookAtThisHost("192.0.2.1").mtu, 0u);
+  EXPECT_EQ(FactsText({8, 1, uint64_t{64} << 30, uint64_t{64} << 20, UINT64_MAX, 0, 1500}),
+            "8 CPUs, 1 GPU, 64.0 GiB, /dev/shm 64 MiB free, memlock unlimited, MTU 1500");
+}
+
+TEST(HostFactsTest, DoubtsNameTheHost) {
+  const HostFacts good{4, 2, 1, uint64_t{1} << 30, 65536, 0, 1500, "m1"};
+  HostFacts other = good;
+  other.machine = "m2";
+  EXPECT_TRUE(Doubts({{"a", 2, good, 0.2}, {"b", 2, other, -0.9}}).empty());
+  other.mtu = 9000;
+  other.shm_free = uint64_t{64} << 20;
+  const std::vector<std::string> doubts = Doubts({{"a", 5, good, 0}, {"b", 2, other, -2.5}, {"c", 1, good, 3}});
+  EXPECT_EQ(doubts,
+            (std::vector<std::string>{"host a: 5 ranks on 4 CPUs", "host a: 5 ranks on 2 GPUs",
+                                      "host b: /dev/shm has 64 MiB free: enough for Gyre, not for NCCL and others",
+                                      "host b: its clock is 2.5 s behind", "host b: MTU 9000, and 1500 on a",
+                                      "host c: its clock is 3.0 s ahead", "host c: the same machine as a"}));
 }
 
 TEST(HostFailureTest, TheSameTroubleIsToldOnce) {

@@ -60,7 +60,7 @@ TEST_F(RemoteTest, AnUnknownHost) {
   const std::string shell = Script("rsh", kUnknown);
   const Outcome outcome = RunToEnd(Over("a:2,b", shell, {"--start-timeout", "3"}, {"echo", "started"}));
   ExpectLine(WithoutAttempts(outcome), 69,
-             "host b: remote shell: exited with code 255: ssh: Could not resolve hostname b: Name or service not known"
+             "host b: resolve: exited with code 255: ssh: Could not resolve hostname b: Name or service not known"
              "; 1 of 2 hosts were not ready within --start-timeout 3 s; the job was not started" +
                  ByHand(shell, "b") + ", or a longer --start-timeout");
   EXPECT_TRUE(Has(outcome.err, " attempts); 1 of 2")) << outcome.err;
@@ -72,7 +72,7 @@ TEST_F(RemoteTest, ARefusedPort) {
       Script("rsh", "echo \"ssh: connect to host ${1#*@} port 22: Connection refused\" >&2; exit 255");
   const Outcome outcome = RunToEnd(Over("me@b,c", shell, {"--start-timeout", "1.5"}, {"true"}));
   ExpectLine(WithoutAttempts(outcome), 69,
-             "hosts me@b, c: remote shell: exited with code 255: ssh: connect to host b port 22: Connection refused"
+             "hosts me@b, c: connect: exited with code 255: ssh: connect to host b port 22: Connection refused"
              "; 2 of 2 hosts were not ready within --start-timeout 1.5 s; the job was not started" +
                  ByHand(shell, "me@b") + ", or a longer --start-timeout");
 }
@@ -100,10 +100,9 @@ TEST_F(RemoteTest, ManyUnknownHosts) {
   for (int i = 1; i <= 20; ++i) hosts += ",n" + std::to_string(i);
   for (int i = 1; i <= 16; ++i) named += (i > 1 ? ", n" : "n") + std::to_string(i);
   const std::string shell = Script("rsh", kUnknown);
-  ExpectRefusal(
-      RunToEnd(Over(hosts, shell, {"--start-timeout", "3"}, {"true"})), 69,
-      {"hosts " + named + " and 4 more: remote shell: exited with code 255: ssh: Could not resolve hostname n1: ",
-       "; 20 of 21 hosts were not ready within --start-timeout 3 s; ", ByHand(shell, "n1")});
+  ExpectRefusal(RunToEnd(Over(hosts, shell, {"--start-timeout", "3"}, {"true"})), 69,
+                {"hosts " + named + " and 4 more: resolve: exited with code 255: ssh: Could not resolve hostname n1: ",
+                 "; 20 of 21 hosts were not ready within --start-timeout 3 s; ", ByHand(shell, "n1")});
 }
 
 // What failed first comes first, and decides on the exit code.
@@ -116,12 +115,11 @@ TEST_F(RemoteTest, HostsInDifferentTroubles) {
                         ") && test \"$pid\" && ! kill -0 $pid; do sleep 0.02; done 2>&-; "
                         "echo Permission denied >&2; exit 255 ;; esac; echo Connection refused >&2; exit 255");
   const std::string gone = "/no/such/program";
-  ExpectLine(
-      WithoutAttempts(RunToEnd(Over("a,b,c", shell, {}, {gone}))), 127,
-      "host b: program: " + gone +
-          " does not exist; host a: remote shell: exited with code 255: Permission denied; host c: remote shell: "
-          "exited with code 255: Connection refused; the job was not started; try: ls -l " +
-          gone);
+  ExpectLine(WithoutAttempts(RunToEnd(Over("a,b,c", shell, {}, {gone}))), 127,
+             "host b: program: " + gone +
+                 " does not exist; host a: login: exited with code 255: Permission denied; host c: connect: "
+                 "exited with code 255: Connection refused; the job was not started; try: ls -l " +
+                 gone);
 }
 
 // A host that takes its time, and might well get ready, does not hold up the verdict.
@@ -138,6 +136,49 @@ TEST_F(RemoteTest, ARemoteShellThatSaysNothing) {
       "hosts a, b: agent: no word of it yet; 2 of 2 hosts were not ready within --start-timeout 0.5 s; the job was "
       "not started" +
           ByHand(shell, "a") + ", or a longer --start-timeout");
+}
+
+// --- The table of all hosts, where time has run out or it was asked for ---
+
+TEST_F(RemoteTest, AHostThatNeverComesIsInTheTable) {
+  const std::string mark = folder_.path() / "started";
+  const std::string shell = Script("rsh", kUnknown);
+  const Outcome outcome = RunToEnd(Over("a:2,b,a2", shell, {"--start-timeout", "2"}, {"touch", mark}));
+  ExpectRefusal(outcome, 69, {"host b: resolve: exited", "1 of 3 hosts were not ready"});
+  EXPECT_TRUE(
+      std::regex_search(outcome.err, std::regex("\ngyrerun:   b   rank 2     resolve: exited with code 255: ssh: "
+                                                "Could not resolve .* \\([0-9]+ attempts?\\)\n"
+                                                "gyrerun:   a   ranks 0-1  ready: [0-9]+ CPUs?, .* memlock .*\n"
+                                                "gyrerun:   a2  rank 3     ready: .*\n$")))
+      << outcome.err;
+  EXPECT_FALSE(std::filesystem::exists(mark));
+}
+
+TEST_F(RemoteTest, AHostThatComesLateIsWaitedFor) {
+  const std::string attempts = folder_.path() / "attempts";
+  const std::string shell =
+      Script("rsh", "test $1 = b && echo >> " + attempts + " && test $(wc -l < " + attempts +
+                        ") -lt 4 && { echo 'ssh: connect to host b port 22: Connection refused' >&2; exit 255; }; "
+                        "shift; exec sh -c \"$*\"");
+  const Outcome outcome = RunToEnd(Over("a,b", shell, {}, {"sh", "-c", "echo $GYRE_RANK"}));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out.size(), 4u) << outcome.out;
+  EXPECT_EQ(outcome.err, "");
+}
+
+TEST_F(RemoteTest, APreflightTellsOfAllHostsAndStartsNothing) {
+  const std::string mark = folder_.path() / "started";
+  const Outcome outcome = RunToEnd(Over("a:1000,b", PlainShell(), {"--preflight-only"}, {"touch", mark}));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  for (const char* part : {"gyrerun: all 2 hosts are ready for 1001 ranks; --preflight-only: nothing was started\n",
+                           "gyrerun:   a  ranks 0-999  ready: ", "gyrerun:   b  rank 1000    ready: ",
+                           "gyrerun: host a: 1000 ranks on ", "gyrerun: host b: the same machine as a\n"}) {
+    EXPECT_TRUE(Has(outcome.err, part)) << part << outcome.err;
+  }
+  EXPECT_FALSE(std::filesystem::exists(mark));
+  const Outcome failed = RunToEnd(Over("a,b", PlainShell(), {"--preflight-only"}, {"/no/such/program"}));
+  EXPECT_EQ(failed.code, 127) << failed.err;
+  EXPECT_TRUE(Has(failed.err, "gyrerun:   a  rank 0  program: /no/such/program does not exist")) << failed.err;
 }
 
 // --- What hosts say is in that line, and else only with --verbose ---
@@ -172,8 +213,7 @@ TEST_F(RemoteTest, NoRemoteShell) {
 TEST_F(RemoteTest, WhatWillNotPassIsNotTriedAgain) {
   const std::string shell = Script("rsh", "echo me@$1: Permission denied '(publickey)'. >&2; exit 255");
   const Outcome outcome = RunToEnd(Over("b", shell, {}, {"true"}));
-  ExpectRefusal(outcome, 69,
-                {"host b: remote shell: exited with code 255: me@b: Permission denied", "; try: " + shell});
+  ExpectRefusal(outcome, 69, {"host b: login: exited with code 255: me@b: Permission denied", "; try: " + shell});
   EXPECT_LT(outcome.took, seconds(10));
 }
 

@@ -17,6 +17,7 @@ RankPlace Place(const std::string& host, std::vector<int> cpus) {
 TEST(Topology, EncodesAndDecodes) {
   RankPlace place = ThisPlace("");
   place.address = "@there";
+  place.traced = true;
   EXPECT_FALSE(place.host_id.empty());
   EXPECT_FALSE(place.cpus.empty());
   const auto decoded = DecodeRankPlace(Encode(place));
@@ -25,6 +26,7 @@ TEST(Topology, EncodesAndDecodes) {
   EXPECT_EQ(decoded->host_id, place.host_id);
   EXPECT_EQ(decoded->address, "@there");
   EXPECT_EQ(decoded->cpus, place.cpus);
+  EXPECT_TRUE(decoded->traced);
   EXPECT_EQ(ThisPlace("mine").host_id, "mine");
 }
 

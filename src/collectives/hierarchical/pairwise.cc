@@ -26,13 +26,14 @@ HierarchicalAllToAll::HierarchicalAllToAll(std::shared_ptr<Team> team, const Cal
       receives_(call.receive_counts.begin(), call.receive_counts.end()),
       send_begins_(Displacements(sends_)),
       receive_begins_(Displacements(receives_)),
-      from_(static_cast<const std::byte*>(call.in.data)) {
-  if (call.in.data != call.out.data || call.in.count == 0) return;
-  in_.assign(from_, from_ + call.in.bytes());
-  from_ = in_.data();
-}
+      from_(static_cast<const std::byte*>(call.in.data)) {}
 
 HierarchicalAllToAll::Stage HierarchicalAllToAll::MakeStage(int) {
+  // Only now: until its turn came, the call before it may have written there.
+  if (call().in.data == call().out.data && call().in.count > 0) {
+    in_.assign(from_, from_ + call().in.bytes());
+    from_ = in_.data();
+  }
   Stage stage;
   stage.local.push_back(WithinHost());
   stage.network = BetweenHosts();

@@ -3,20 +3,31 @@
 #include <cstring>
 #include <utility>
 
-#include "collectives/schedule/binomial.h"
-#include "collectives/schedule/chain.h"
+#include "collectives/selection/algorithms.h"
 
 namespace gyre::internal {
 
 namespace {
 
-// Up to here one rail does it all, and fewer steps count for more than a chain's even load.
+// Up to here one rail does it all.
 constexpr int64_t kSmallBytes = 64 << 10;
 
 constexpr int64_t kGrain = 128;
 
 int RailsFor(const Team& team, const ConstTensorView& in) {
   return in.bytes() <= kSmallBytes ? 1 : team.rails();
+}
+
+// A slice as the blocks of a schedule.
+std::vector<MutableBytes> BlocksOf(MutableBytes slice, int blocks, int64_t element) {
+  std::vector<MutableBytes> result;
+  const int64_t count = static_cast<int64_t>(slice.size()) / element;
+  for (int block = 0; block < blocks; ++block) {
+    const Range part = SliceOf(count, blocks, block, 1);
+    result.push_back(
+        slice.subspan(static_cast<size_t>(part.begin * element), static_cast<size_t>(part.count * element)));
+  }
+  return result;
 }
 
 MutableBytes SliceAt(void* data, const RailSlices& slices, int rail, int64_t element) {
@@ -42,10 +53,10 @@ HierarchicalBroadcast::Stage HierarchicalBroadcast::MakeStage(int index) {
   if (index == 0 && at_root) local = LocalBroadcast(root_.local, data, call().out.count);
   if (index == 1 && rail < rails_) {
     const MutableBytes slice = SliceAt(data, slices_, rail, element());
-    const bool small = call().in.bytes() <= kSmallBytes;
-    stage.network = Network(
-        small ? BinomialBroadcast(team().host(), hosts, root_.host) : ChainBroadcast(team().host(), hosts, root_.host),
-        team().Rail(rail), {slice});
+    const Selection selection = team().Select(Collective::kBroadcast, call().in.bytes(), rails_);
+    Schedule schedule = MakeSchedule(Collective::kBroadcast, selection.algorithm, team().host(), hosts, root_.host);
+    std::vector<MutableBytes> blocks = BlocksOf(slice, schedule.blocks, element());
+    stage.network = Network(std::move(schedule), team().Rail(rail), std::move(blocks));
   }
   if (index == 2 && !at_root) {
     local = LocalAllGather(SliceAt(data, slices_, rail, element()).data(), slices_.counts, data);
@@ -68,10 +79,10 @@ HierarchicalReduce::Stage HierarchicalReduce::MakeStage(int index) {
   if (index == 0) local = LocalReduceScatter(call().in.data, slices_.counts, OwnSlice());
   if (index == 1 && rail < rails_) {
     const MutableBytes slice = SliceAt(buffer_.data(), slices_, rail, element());
-    const bool small = call().in.bytes() <= kSmallBytes;
-    stage.network = Network(
-        small ? BinomialReduce(team().host(), hosts, root_.host) : ChainReduce(team().host(), hosts, root_.host),
-        team().Rail(rail), {slice});
+    const Selection selection = team().Select(Collective::kReduce, call().in.bytes(), rails_);
+    Schedule schedule = MakeSchedule(Collective::kReduce, selection.algorithm, team().host(), hosts, root_.host);
+    std::vector<MutableBytes> blocks = BlocksOf(slice, schedule.blocks, element());
+    stage.network = Network(std::move(schedule), team().Rail(rail), std::move(blocks));
   }
   if (index == 2 && team().host() == root_.host) {
     local = LocalAllGather(OwnSlice(), slices_.counts, buffer_.data());

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "collectives/schedule/ring.h"
+#include "collectives/selection/algorithms.h"
 
 namespace gyre::internal {
 
@@ -40,8 +40,10 @@ HierarchicalReduceScatter::Stage HierarchicalReduceScatter::MakeStage(int index)
       stage.local.push_back(std::move(scatter));
     }
   } else if (index == 1 && on_rail()) {
-    stage.network = Network(RingReduceScatter(team().host(), team().hosts()), team().Rail(local),
-                            BlocksOf(order_, local, team().hosts(), buffer_.data(), element()));
+    const Selection selection = team().Select(Collective::kReduceScatter, order_.total() * element(), team().rails());
+    stage.network =
+        Network(MakeSchedule(Collective::kReduceScatter, selection.algorithm, team().host(), team().hosts()),
+                team().Rail(local), BlocksOf(order_, local, team().hosts(), buffer_.data(), element()));
   } else if (index == 2 && local_size > team().rails()) {
     // Everybody gets the host's segments, by rail, at the buffer's beginning, and takes its own.
     const std::vector<int64_t> counts = order_.HostCounts(team().host(), local_size);
@@ -91,8 +93,9 @@ HierarchicalAllGather::Stage HierarchicalAllGather::MakeStage(int index) {
   } else if (index == 1) {
     TakeHostSegments();
     if (on_rail) {
-      stage.network = Network(RingAllGather(team().host(), team().hosts()), team().Rail(local),
-                              BlocksOf(order_, local, team().hosts(), buffer_.data(), element()));
+      const Selection selection = team().Select(Collective::kAllGather, order_.total() * element(), team().rails());
+      stage.network = Network(MakeSchedule(Collective::kAllGather, selection.algorithm, team().host(), team().hosts()),
+                              team().Rail(local), BlocksOf(order_, local, team().hosts(), buffer_.data(), element()));
     }
   } else if (index == 2) {
     std::byte* const own = on_rail ? At(order_.ForRail(local).begin) : buffer_.data();

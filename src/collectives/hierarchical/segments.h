@@ -28,13 +28,15 @@ class HierarchicalReduceScatter final : public HierarchicalOperation {
 
 // Stages: where a host has more ranks than there are rails, these give theirs; ring allgather between hosts; allgather
 // in the host's memory.
-class HierarchicalAllGather final : public HierarchicalOperation {
+class HierarchicalAllGather : public HierarchicalOperation {
  public:
   HierarchicalAllGather(std::shared_ptr<Team> team, const Call& call);
 
+ protected:
+  absl::Status Finish() override;
+
  private:
   Stage MakeStage(int index) override;
-  absl::Status Finish() override;
   void TakeHostSegments();
   std::byte* At(int64_t begin) { return buffer_.data() + begin * element(); }
 

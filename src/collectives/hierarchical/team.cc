@@ -27,7 +27,9 @@ Team::Team(std::shared_ptr<Group> local, std::vector<Place> places, int self, ui
     if (by_host_.size() <= host) by_host_.resize(host + 1);
     by_host_[host].push_back(rank);
   }
-  rails_ = static_cast<int>(std::ranges::min_element(by_host_, {}, &std::vector<int>::size)->size());
+  const auto [fewest, most] = std::ranges::minmax_element(by_host_, {}, &std::vector<int>::size);
+  rails_ = static_cast<int>(fewest->size());
+  most_local_ = static_cast<int>(most->size());
   std::vector<int> peers;
   for (const Place& other : places_) {
     if (other.host != host()) peers.push_back(other.rank);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "collectives/lane.h"
+#include "collectives/selection/selector.h"
 #include "collectives/shm/group.h"
 #include "transport/streams.h"
 
@@ -39,6 +40,9 @@ struct TeamLinks {
 
   // Tells the peers on other hosts that the communicator with this id is broken.
   std::function<void(uint64_t id, const shm::LastWords::Content& words)> announce;
+
+  // Chooses algorithms between hosts; alike on all ranks of the job.
+  std::shared_ptr<Selector> selector;
 };
 
 // Thread-safe but where a method says otherwise. Operations hold it.
@@ -60,11 +64,17 @@ class Team {
   int local_size() const { return local_->size(); }
   int hosts() const { return static_cast<int>(by_host_.size()); }
   int rails() const { return rails_; }
+  int most_local() const { return most_local_; }  // ranks of the largest host
   const std::vector<int>& on_host(int host) const { return by_host_[static_cast<size_t>(host)]; }  // by local number
   std::vector<int> Rail(int number) const;  // by host: its rank, in the communicator
 
   // The other ranks on this one's rail, as ranks of the job; empty where it is on none.
   std::vector<int> Counterparts() const;
+
+  // How to carry out an operation between the hosts, of so many bytes on each, by way of so many rails.
+  Selection Select(Collective operation, int64_t bytes, int rails) const {
+    return links_.selector->Select({operation, bytes, hosts(), rails, most_local_});
+  }
 
   // "rank 2", or "rank 2 (5 in the job)".
   std::string RankName(int rank) const;
@@ -110,6 +120,7 @@ class Team {
   const TeamLinks links_;
   std::vector<std::vector<int>> by_host_;
   int rails_ = 0;
+  int most_local_ = 0;
   std::unique_ptr<Streams> streams_;
   uint64_t calls_ = 0;
   std::atomic<bool> announced_{false};

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "collectives/call.h"
+#include "collectives/shm/adasum.h"
 #include "collectives/shm/allgather.h"
 #include "collectives/shm/allreduce.h"
 #include "collectives/shm/alltoall.h"
@@ -29,7 +30,9 @@ template <typename Make>
 auto MakeOperation(Group& group, const Call& call, Make&& make) {
   const Signature signature = SignatureOf(call);
   switch (call.kind) {
-    case CallKind::kAllReduce: return make(std::type_identity<AllReduce>(), group, call, signature);
+    case CallKind::kAllReduce:
+      if (call.op == ReduceOp::kAdasum) return make(std::type_identity<AdasumAllReduce>(), group, call, signature);
+      return make(std::type_identity<AllReduce>(), group, call, signature);
     case CallKind::kReduceScatter: return make(std::type_identity<ReduceScatter>(), group, call, signature);
     case CallKind::kAllGather: return make(std::type_identity<AllGather>(), group, call, signature);
     case CallKind::kReduce: return make(std::type_identity<ReduceToRoot>(), group, call, signature);

@@ -232,6 +232,7 @@ void ReduceNumbers(ReduceOp op, const Operands& o, int64_t count) {
     case ReduceOp::kMin: return ReduceScaledOrNot<L, CombineMin>(o, count);
     case ReduceOp::kMax: return ReduceScaledOrNot<L, CombineMax>(o, count);
     case ReduceOp::kProduct: return ReduceScaledOrNot<L, CombineProduct>(o, count);
+    case ReduceOp::kAdasum: return;  // is not of elements: nobody calls it
   }
 }
 

@@ -113,6 +113,7 @@ Expected Expected::OfIntegers(ReduceOp op, std::span<const ConstTensorView> inpu
       case ReduceOp::kSum:
       case ReduceOp::kAverage: result = static_cast<int64_t>(a + b); break;
       case ReduceOp::kProduct: result = static_cast<int64_t>(a * b); break;
+      case ReduceOp::kAdasum: break;  // of floating-point numbers only
       case ReduceOp::kMin: result = std::min(result, value); break;
       case ReduceOp::kMax: result = std::max(result, value); break;
     }

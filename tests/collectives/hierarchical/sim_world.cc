@@ -31,8 +31,12 @@ std::shared_ptr<Group> HostOfOne(int rank) {
 
 }  // namespace
 
-SimWorld::SimWorld(const sim::NetworkOptions& options, bool checksum)
-    : network_(std::make_unique<sim::SimNetwork>(options)) {
+SimWorld::SimWorld(const sim::NetworkOptions& options, bool checksum, internal::ForcedAlgorithms forced)
+    : network_(std::make_unique<sim::SimNetwork>(options)),
+      selector_(std::make_shared<internal::Selector>(
+          internal::PathModel{.latency = std::chrono::duration<double>(options.link.latency).count(),
+                              .bytes_per_second = options.link.bytes_per_second},
+          forced)) {
   std::vector<int> ranks(static_cast<size_t>(options.ranks));
   std::iota(ranks.begin(), ranks.end(), 0);
   for (int rank = 0; rank < options.ranks; ++rank) {
@@ -47,7 +51,8 @@ SimWorld::SimWorld(const sim::NetworkOptions& options, bool checksum)
                   team(other)->Break(absl::Status(words.code, words.text), words);
                 }
               }
-            }};
+            },
+        .selector = selector_};
     teams_.push_back(std::make_shared<Team>(HostOfOne(rank), internal::PlacesOf(ranks, ranks), rank, 77, links));
   }
 }

@@ -14,7 +14,7 @@ namespace gyre {
 
 class SimWorld {
  public:
-  explicit SimWorld(const sim::NetworkOptions& options, bool checksum = false);
+  explicit SimWorld(const sim::NetworkOptions& options, bool checksum = false, internal::ForcedAlgorithms forced = {});
 
   int size() const { return static_cast<int>(teams_.size()); }
   sim::SimNetwork& network() { return *network_; }
@@ -29,6 +29,7 @@ class SimWorld {
 
  private:
   std::unique_ptr<sim::SimNetwork> network_;
+  std::shared_ptr<internal::Selector> selector_;
   std::vector<std::shared_ptr<internal::Team>> teams_;
 };
 

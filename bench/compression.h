@@ -1,0 +1,35 @@
+// What the parts of `gyre-bench compression` share.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "commands.h"
+
+namespace gyre::bench {
+
+// Seconds that `body` takes.
+template <typename Body>
+double SecondsOf(Body body) {
+  const auto begin = std::chrono::steady_clock::now();
+  body();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// Normally distributed, of standard deviation 1; the same for the same seed.
+void FillNormal(std::vector<float>& values, uint64_t seed);
+
+// The fused pass of DGC beside the plain update of u and v, sample by sample. `json` may be null, here and below.
+absl::Status MeasurePass(const CompressionOptions& options, std::FILE* json);
+
+// The codes of positions, at the sparsity of the options.
+absl::Status MeasureIndexCodes(const CompressionOptions& options, std::FILE* json);
+
+// Senders' ratios of known models.
+absl::Status PrintModels(const CompressionOptions& options, std::FILE* json);
+
+}  // namespace gyre::bench

@@ -1,0 +1,58 @@
+// Exact selection of a tensor's k largest elements in one pass over it.
+//
+// The pass (accumulate.h) picks out what is above a threshold that is guessed from the previous step: a little more
+// than k elements. Among these the k largest are found and the others put back. If they become too many on the way,
+// they are cut to the k largest so far, and the threshold rises; so the first step needs no guess. If in the end they
+// are too few, what was left is passed over once more: that is a rescan, and is counted.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "compression/accumulate.h"
+
+namespace gyre::compression {
+
+// Of one tensor. Not thread-safe; the memory it takes is some four times k entries.
+class Selector {
+ public:
+  struct Result {
+    int64_t non_finite = 0;  // of the gradient: see PassResult
+    bool rescanned = false;
+  };
+
+  // Accumulates, and picks out the `k` elements of `count` with the largest |v|, fewer if fewer are not 0; of equal
+  // ones those at lower positions. What is picked out is cleared in the arrays, as AccumulateAndSelect does; the
+  // outcome does not depend on earlier calls. REQUIRES: 1 <= k <= count < 2^32.
+  Result SelectLargest(const Accumulation& arrays, int64_t count, int64_t k);
+
+  // Accumulates, and picks out all with |v| > threshold; if they become more than 2 * k, those above a higher one, but
+  // k at least.
+  Result SelectAbove(const Accumulation& arrays, int64_t count, int64_t k, float threshold);
+
+  // What was picked out: positions ascend. Writable: encoders leave the rounding errors in values.
+  std::span<const uint32_t> indices() const { return {indices_.data(), static_cast<size_t>(found_.count)}; }
+  std::span<float> values() { return {velocities_.data(), static_cast<size_t>(found_.count)}; }
+
+  // The threshold to begin the next step with, which is carried from step to step (0: no guess).
+  float threshold() const { return threshold_; }
+  void set_threshold(float threshold) { threshold_ = threshold; }
+
+ private:
+  void Reserve(int64_t capacity, bool momentum);
+  int64_t Pass(const Accumulation& arrays, int64_t count, int64_t k, float& threshold);
+  float Cut(const Accumulation& arrays, int64_t k);
+  void Rescan(const Accumulation& arrays, int64_t count, int64_t missing);
+  void SortByPosition(size_t first_part);
+  void Guess(int64_t seen, int64_t k, float kth);
+
+  std::vector<uint32_t> indices_;
+  std::vector<float> velocities_, momenta_;
+  std::vector<uint32_t> keys_;  // scratch
+  Candidates found_;
+  float threshold_ = 0;
+  float correction_ = 0.97f;  // of the k-th value, for the next step's threshold
+};
+
+}  // namespace gyre::compression

@@ -1,0 +1,153 @@
+#include "compression/sparse_codec.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "compression/large_buffer.h"
+#include "compression/payload.h"
+#include "compression/selector.h"
+
+namespace gyre::compression {
+
+namespace {
+
+absl::Status CheckCount(std::span<const float> gradient, int64_t count) {
+  if (static_cast<int64_t>(gradient.size()) == count) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("a gradient of ", gradient.size(), " elements, not ", count));
+}
+
+// SplitMix64's finalizer (Steele, Lea, Flood 2014).
+uint64_t Mix(uint64_t bits) {
+  bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9u;
+  bits = (bits ^ bits >> 27) * 0x94d049bb133111ebu;
+  return bits ^ bits >> 31;
+}
+
+class TopKCodec final : public Codec {
+ public:
+  TopKCodec(const TopK& options, int64_t count, double link)
+      : options_(options), count_(count), sparse_{options.values, link}, kept_(count) {}
+
+  absl::Status Encode(std::span<const float> gradient, int64_t step, std::vector<std::byte>& out) override {
+    RETURN_IF_ERROR(CheckCount(gradient, count_));
+    if (count_ > 0) {
+      const int64_t k = KeptCount(options_.sparsity, count_);
+      const Accumulation arrays{.velocity = kept_.data(), .gradient = gradient.data()};
+      if (options_.sampled) {
+        selector_.SelectAbove(arrays, count_, k, SampledThreshold(gradient, k, step));
+      } else {
+        selector_.SelectLargest(arrays, count_, k);
+      }
+    }
+    EncodeSparse(selector_.indices(), selector_.values(), count_, sparse_, out);
+    const auto errors = selector_.values();
+    for (size_t i = 0; i < errors.size(); ++i) kept_.data()[selector_.indices()[i]] = errors[i];
+    return absl::OkStatus();
+  }
+
+  std::vector<std::span<float>> state() override { return {kept_.span()}; }
+
+ private:
+  // What the k largest of all would be above, if a sample were like all: of a hundredth of the elements, more where k
+  // of them would be less than a hundred in the sample, one at random from each run.
+  float SampledThreshold(std::span<const float> gradient, int64_t k, int64_t step) {
+    constexpr double kShare = 0.01, kLargest = 100;
+    const double density = static_cast<double>(k) / static_cast<double>(count_);
+    const double wanted = std::max(kShare * static_cast<double>(count_), kLargest / density);
+    const auto samples = std::min<int64_t>(count_, std::llround(wanted));
+    sample_.resize(static_cast<size_t>(samples));
+    for (int64_t i = 0; i < samples; ++i) {
+      const uint32_t at = RandomPosition(static_cast<uint64_t>(step), i, samples, count_);
+      const float magnitude = std::abs(kept_.data()[at] + gradient[at]);
+      sample_[static_cast<size_t>(i)] = std::isfinite(magnitude) ? magnitude : 0;
+    }
+    const auto rank = std::clamp<int64_t>(std::llround(density * static_cast<double>(samples)), 1, samples) - 1;
+    std::ranges::nth_element(sample_, sample_.begin() + rank, std::greater<>());
+    return std::nextafter(sample_[static_cast<size_t>(rank)], 0.0f);  // itself included
+  }
+
+  const TopK options_;
+  const int64_t count_;
+  const SparseOptions sparse_;
+  LargeBuffer kept_;
+  Selector selector_;
+  std::vector<float> sample_;
+};
+
+// After the payload's header: u64 seed, u32 how many, then as many floats.
+constexpr size_t kRandomHeaderBytes = kPayloadHeaderBytes + 12;
+
+class RandomKCodec final : public Codec {
+ public:
+  RandomKCodec(const RandomK& options, int64_t count) : options_(options), count_(count), kept_(count) {}
+
+  absl::Status Encode(std::span<const float> gradient, int64_t step, std::vector<std::byte>& out) override {
+    RETURN_IF_ERROR(CheckCount(gradient, count_));
+    Accumulate({.velocity = kept_.data(), .gradient = gradient.data()}, 0, count_);
+    const int64_t sent = KeptCount(options_.sparsity, count_);
+    const uint64_t seed = Mix(options_.seed + static_cast<uint64_t>(step) * 0x9e3779b97f4a7c15u);
+    out.resize(kRandomHeaderBytes + static_cast<size_t>(sent) * sizeof(float));
+    StoreHeader(out.data(), {PayloadKind::kRandom, 0, count_});
+    Store(&out[kPayloadHeaderBytes], seed);
+    Store(&out[kPayloadHeaderBytes + 8], static_cast<uint32_t>(sent));
+    for (int64_t i = 0; i < sent; ++i) {
+      float& value = kept_.data()[RandomPosition(seed, i, sent, count_)];
+      Store(out.data() + kRandomHeaderBytes + static_cast<size_t>(i) * sizeof(float), value);
+      value = 0;
+    }
+    return absl::OkStatus();
+  }
+
+  std::vector<std::span<float>> state() override { return {kept_.span()}; }
+
+ private:
+  const RandomK options_;
+  const int64_t count_;
+  LargeBuffer kept_;
+};
+
+}  // namespace
+
+uint32_t RandomPosition(uint64_t seed, int64_t i, int64_t kept, int64_t count) {
+  const auto wide = static_cast<uint64_t>(count), part = static_cast<uint64_t>(i), parts = static_cast<uint64_t>(kept);
+  const uint64_t begin = wide * part / parts, end = wide * (part + 1) / parts;  // below 2^64: both are below 2^32
+  const uint64_t lot = Mix(seed + (part + 1) * 0x9e3779b97f4a7c15u) >> 32;
+  return static_cast<uint32_t>(begin + (lot * (end - begin) >> 32));
+}
+
+int64_t KeptCount(double sparsity, int64_t count) {
+  return std::clamp(std::llround((1 - sparsity) * static_cast<double>(count)), std::min<long long>(1, count),
+                    static_cast<long long>(count));
+}
+
+std::unique_ptr<Codec> MakeTopK(const TopK& options, int64_t count, double link_bytes_per_second) {
+  return std::make_unique<TopKCodec>(options, count, link_bytes_per_second);
+}
+
+std::unique_ptr<Codec> MakeRandomK(const RandomK& options, int64_t count) {
+  return std::make_unique<RandomKCodec>(options, count);
+}
+
+absl::Status DecodeAddRandom(std::span<const std::byte> bytes, float scale, std::span<float> sum) {
+  const auto header = LoadHeader(bytes);
+  const auto count = static_cast<int64_t>(sum.size());
+  if (!header || header->kind != PayloadKind::kRandom || header->detail != 0 || header->count != count ||
+      count > int64_t{UINT32_MAX} || bytes.size() < kRandomHeaderBytes) {
+    return absl::DataLossError("random payload: the header is none");
+  }
+  const auto seed = Load<uint64_t>(&bytes[kPayloadHeaderBytes]);
+  const auto sent = int64_t{Load<uint32_t>(&bytes[kPayloadHeaderBytes + 8])};
+  const auto values = bytes.subspan(kRandomHeaderBytes);
+  if (sent > count || values.size() != static_cast<size_t>(sent) * sizeof(float)) {
+    return absl::DataLossError(absl::StrCat("random payload: ", values.size(), " bytes for ", sent, " values"));
+  }
+  for (int64_t i = 0; i < sent; ++i) {
+    sum[RandomPosition(seed, i, sent, count)] += scale * Load<float>(&values[static_cast<size_t>(i) * sizeof(float)]);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace gyre::compression

@@ -1,0 +1,162 @@
+#include "launch/host_facts.h"
+
+#include <net/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/fd.h"
+#include "net/interfaces.h"
+
+namespace gyre::launch {
+
+namespace {
+
+constexpr double kMostSkew = 1;                     // seconds
+constexpr uint64_t kSmallShm = uint64_t{65} << 20;  // a container's default is 64 MiB
+constexpr double kKiB = 1024;
+
+std::string FirstLine(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+uint32_t Cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  uint32_t cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<uint32_t>(CPU_COUNT(&set)) : 1;
+  // "400000 100000": four processors' time. Containers see their own group as the root.
+  const std::string quota = FirstLine("/sys/fs/cgroup/cpu.max");
+  double most = 0;
+  double period = 0;
+  const size_t blank = quota.find(' ');
+  if (blank != std::string::npos && absl::SimpleAtod(quota.substr(0, blank), &most) &&
+      absl::SimpleAtod(quota.substr(blank + 1), &period) && most > 0 && period > 0) {
+    cpus = std::min(cpus, static_cast<uint32_t>(std::max(1.0, std::floor(most / period))));
+  }
+  return cpus;
+}
+
+uint32_t Gpus() {
+  std::error_code error;
+  uint32_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev", error)) {
+    const std::string name = entry.path().filename();
+    count += name.size() > 6 && name.starts_with("nvidia") && std::isdigit(static_cast<unsigned char>(name[6])) != 0;
+  }
+  return count;
+}
+
+uint64_t Memory() {
+  struct sysinfo info {};
+  uint64_t bytes = sysinfo(&info) == 0 ? uint64_t{info.totalram} * info.mem_unit : 0;
+  uint64_t limit = 0;
+  if (absl::SimpleAtoi(FirstLine("/sys/fs/cgroup/memory.max"), &limit)) bytes = std::min(bytes, limit);
+  return bytes;
+}
+
+uint32_t Mtu(const std::string& address) {
+  const auto interfaces = ListInterfaces();
+  if (!interfaces.ok()) return 0;
+  const auto own = std::ranges::find(*interfaces, address, &InterfaceAddress::address);
+  if (own == interfaces->end()) return 0;
+  const UniqueFd any(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq request{};
+  std::strncpy(request.ifr_name, own->interface.c_str(), IFNAMSIZ - 1);
+  return any && ioctl(any.get(), SIOCGIFMTU, &request) == 0 ? static_cast<uint32_t>(request.ifr_mtu) : 0;
+}
+
+std::string Machine() {
+  struct stat space {};
+  const std::string boot = FirstLine("/proc/sys/kernel/random/boot_id");
+  if (boot.empty() || stat("/proc/self/ns/net", &space) != 0) return "";
+  return absl::StrCat(boot, "/", space.st_ino);
+}
+
+std::string Bytes(uint64_t bytes) {
+  const auto kib = static_cast<double>(bytes) / kKiB;
+  if (kib < kKiB) return absl::StrFormat("%.0f KiB", kib);
+  if (kib < kKiB * kKiB) return absl::StrFormat("%.0f MiB", kib / kKiB);
+  return absl::StrFormat("%.1f GiB", kib / kKiB / kKiB);
+}
+
+void DoubtOne(const CheckedHost& host, std::vector<std::string>& doubts) {
+  const auto doubt = [&](const std::string& what) { doubts.push_back(absl::StrCat("host ", host.name, ": ", what)); };
+  const auto ranks = static_cast<uint32_t>(host.ranks);
+  if (ranks > host.facts.cpus) doubt(absl::StrCat(ranks, " ranks on ", host.facts.cpus, " CPUs"));
+  if (host.facts.gpus > 0 && ranks > host.facts.gpus) {
+    doubt(absl::StrCat(ranks, " ranks on ", host.facts.gpus, " GPUs"));
+  }
+  if (host.facts.shm_free < kSmallShm) {
+    doubt(absl::StrCat("/dev/shm has ", Bytes(host.facts.shm_free), " free: enough for Gyre, not for NCCL and others"));
+  }
+  if (std::abs(host.skew) > kMostSkew) {
+    doubt(absl::StrFormat("its clock is %.1f s %s", std::abs(host.skew), host.skew > 0 ? "ahead" : "behind"));
+  }
+}
+
+}  // namespace
+
+HostFacts LookAtThisHost(const std::string& address) {
+  HostFacts facts{.cpus = Cpus(), .gpus = Gpus(), .memory = Memory()};
+  struct statvfs shm {};
+  if (statvfs("/dev/shm", &shm) == 0) facts.shm_free = uint64_t{shm.f_bavail} * shm.f_frsize;
+  rlimit locked{};
+  if (getrlimit(RLIMIT_MEMLOCK, &locked) == 0) facts.memlock = locked.rlim_cur;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  facts.wall_us = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(now).count());
+  if (!address.empty()) facts.mtu = Mtu(address);
+  facts.machine = Machine();
+  return facts;
+}
+
+std::vector<std::string> Doubts(const std::vector<CheckedHost>& hosts) {
+  std::vector<std::string> doubts;
+  std::map<std::string, std::string> machines;
+  uint32_t mtu = 0;
+  std::string first;  // whose MTU that is
+  for (const CheckedHost& host : hosts) {
+    DoubtOne(host, doubts);
+    const auto [known, is_new] = machines.emplace(host.facts.machine, host.name);
+    if (!is_new && !host.facts.machine.empty()) {
+      doubts.push_back(absl::StrCat("host ", host.name, ": the same machine as ", known->second));
+    }
+    if (host.facts.mtu == 0) continue;
+    if (mtu != 0 && host.facts.mtu != mtu) {
+      doubts.push_back(absl::StrCat("host ", host.name, ": MTU ", host.facts.mtu, ", and ", mtu, " on ", first));
+    }
+    if (mtu == 0) first = host.name;
+    if (mtu == 0) mtu = host.facts.mtu;
+  }
+  return doubts;
+}
+
+std::string FactsText(const HostFacts& facts) {
+  std::string text =
+      absl::StrCat(facts.cpus, facts.cpus == 1 ? " CPU, " : " CPUs, ", facts.gpus,
+                   facts.gpus == 1 ? " GPU, " : " GPUs, ", Bytes(facts.memory), ", /dev/shm ", Bytes(facts.shm_free),
+                   " free, memlock ", facts.memlock == UINT64_MAX ? "unlimited" : Bytes(facts.memlock));
+  if (facts.mtu != 0) absl::StrAppend(&text, ", MTU ", facts.mtu);
+  return text;
+}
+
+}  // namespace gyre::launch

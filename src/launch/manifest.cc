@@ -1,0 +1,182 @@
+#include "launch/manifest.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "launch/manifests.h"
+#include "launch/sizes.h"
+#include "launch/yaml.h"
+
+namespace gyre::launch {
+
+namespace {
+
+constexpr size_t kLongestLabel = 63;  // RFC 1035, and so the longest name of a pod with a host name
+constexpr char kJobLabel[] = "training.kubeflow.org/job-name";
+constexpr char kWorker[] = "/spec/mpiReplicaSpecs/Worker/template";
+constexpr char kLauncher[] = "/spec/mpiReplicaSpecs/Launcher/template";
+
+absl::Status Wrong(std::string_view what, std::string_view next) {
+  return absl::InvalidArgumentError(absl::StrCat("manifest: ", ToAbsl(what), "; try: ", ToAbsl(next)));
+}
+
+absl::Status CheckJobName(const ManifestOptions& options) {
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz";
+  constexpr std::string_view kAlso = "0123456789-";
+  const auto known = [&](char c) { return kLetters.find(c) != kLetters.npos || kAlso.find(c) != kAlso.npos; };
+  const std::string& name = options.name;
+  if (name.empty()) return Wrong("--name is missing", "--name my-job");
+  if (kLetters.find(name[0]) == kLetters.npos || name.back() == '-' || !std::ranges::all_of(name, known)) {
+    return Wrong(absl::StrCat("--name ", name, " is no DNS label (lower-case letters, digits and -, a letter first)"),
+                 "--name my-job");
+  }
+  const std::string last = absl::StrCat(name, "-worker-", options.workers - 1);
+  if (last.size() <= kLongestLabel) return absl::OkStatus();
+  return Wrong(
+      absl::StrCat("the last worker's name, ", last, ", has ", last.size(), " characters; a pod's host name may have ",
+                   kLongestLabel, ", and with more the operator starts nothing"),
+      "a shorter --name");
+}
+
+absl::StatusOr<Size> ChooseSize(const ManifestOptions& options) {
+  const std::vector<Size> sizes = Sizes();
+  const std::string wanted = !options.size.empty() ? options.size : options.gpus > 0 ? "h100" : "s";
+  const auto found = std::ranges::find(sizes, wanted, &Size::name);
+  if (found == sizes.end()) {
+    const std::string names =
+        absl::StrJoin(sizes, ", ", [](std::string* out, const Size& size) { out->append(size.name); });
+    return Wrong(absl::StrCat("--size ", wanted, " is none of ", names), "--size m");
+  }
+  if (found->per_gpu && options.gpus == 0) {
+    return Wrong(absl::StrCat("--size ", wanted, " is for workers with GPUs"), "--gpus 1, or --size m");
+  }
+  if (!found->per_gpu && options.gpus > 0) {
+    return Wrong(absl::StrCat("--size ", wanted, " has no GPUs, and --gpus ", options.gpus, " asks for some"),
+                 "--size h100");
+  }
+  Size size = *found;
+  const int times = std::max(1, options.gpus);
+  size.cpu *= times;
+  size.memory *= times;
+  size.shm *= times;
+  return size;
+}
+
+absl::StatusOr<int> ChooseSlots(const ManifestOptions& options, const Size& size) {
+  const int slots = options.slots.value_or(options.gpus > 0 ? options.gpus : size.cpu);
+  if (slots < 1) return Wrong(absl::StrCat("--slots ", slots, " leaves no rank"), "--slots 1");
+  if (options.gpus > 0 && slots != options.gpus) {
+    return Wrong(absl::StrCat("--slots ", slots, " ranks of a worker are not its ", options.gpus, " GPUs, one each"),
+                 absl::StrCat("--slots ", options.gpus));
+  }
+  if (slots > size.cpu) {
+    return Wrong(absl::StrCat("--slots ", slots, " ranks of a worker are more than its ", size.cpu, " processors"),
+                 absl::StrCat("--slots ", size.cpu, ", or a larger --size"));
+  }
+  return slots;
+}
+
+// Whatever names the job: what selects its pods must follow its name.
+void Rename(YAML::Node node, const std::string& name) {
+  if (node.IsSequence()) {
+    for (YAML::Node entry : node) Rename(entry, name);
+  }
+  if (!node.IsMap()) return;
+  if (node[kJobLabel]) node[kJobLabel] = name;
+  for (auto member : node) Rename(member.second, name);
+}
+
+void SetWorker(YAML::Node& job, const ManifestOptions& options, const Size& size, int slots) {
+  job["spec"]["slotsPerWorker"] = slots;
+  NodeAt(job, "/spec/mpiReplicaSpecs/Worker")["replicas"] = options.workers;
+  YAML::Node spec = NodeAt(job, absl::StrCat(kWorker, "/spec"));
+  for (const char* kind : {"requests", "limits"}) {
+    YAML::Node amounts;
+    amounts["cpu"] = TextNode(absl::StrCat(size.cpu));
+    amounts["memory"] = absl::StrCat(size.memory, "Gi");
+    if (options.gpus > 0) amounts["nvidia.com/gpu"] = TextNode(absl::StrCat(options.gpus));
+    spec["containers"][0]["resources"][kind] = amounts;
+  }
+  spec["volumes"][0]["emptyDir"]["sizeLimit"] = absl::StrCat(size.shm, "Gi");
+}
+
+void SetCommand(YAML::Node& job, const ManifestOptions& options) {
+  for (const char* role : {kLauncher, kWorker}) {
+    NodeAt(job, absl::StrCat(role, "/spec/containers/0"))["image"] = TextNode(options.image);
+  }
+  YAML::Node words(YAML::NodeType::Sequence);
+  for (const std::string& word : options.command) words.push_back(TextNode(word));
+  NodeAt(job, absl::StrCat(kLauncher, "/spec/containers/0"))["args"] = words;
+}
+
+// The gang's own document, if it has one.
+YAML::Node SetGang(YAML::Node& job, const ManifestOptions& options) {
+  const std::string group = absl::StrCat(options.name, "-gang");
+  YAML::Node document;
+  switch (options.gang) {
+    case Gang::kNone: return document;
+    case Gang::kKueue:
+      ApplyPatches(kKueue, job);
+      if (!options.queue.empty()) NodeAt(job, "/metadata/labels")["kueue.x-k8s.io/queue-name"] = options.queue;
+      return document;
+    case Gang::kVolcano:
+      ApplyPatches(kGangVolcano, job);
+      document = YAML::Load(kGangVolcanoGroup);
+      if (!options.queue.empty()) document["spec"]["queue"] = TextNode(options.queue);
+      for (const char* role : {kLauncher, kWorker}) {
+        NodeAt(job, absl::StrCat(role, "/metadata/annotations"))["scheduling.k8s.io/group-name"] = group;
+      }
+      break;
+    case Gang::kCoscheduling:
+      ApplyPatches(kGangCoscheduling, job);
+      document = YAML::Load(kGangCoschedulingGroup);
+      for (const char* role : {kLauncher, kWorker}) {
+        NodeAt(job, absl::StrCat(role, "/metadata/labels"))["scheduling.x-k8s.io/pod-group"] = group;
+      }
+      break;
+  }
+  document["metadata"]["name"] = group;
+  document["spec"]["minMember"] = options.workers + 1;  // the launcher is one of them
+  return document;
+}
+
+std::string Render(const ManifestOptions& options, const Size& size, int slots) {
+  YAML::Node job = YAML::Load(kMpiJob);
+  YAML::Node policy = YAML::Load(kNetworkPolicy);
+  SetWorker(job, options, size, slots);
+  SetCommand(job, options);
+  if (options.placement == PodPlacement::kPack) ApplyPatches(kPack, job);
+  if (options.placement == PodPlacement::kSpread) ApplyPatches(kSpread, job);
+  const YAML::Node gang = SetGang(job, options);
+  for (YAML::Node* document : {&job, &policy}) {
+    (*document)["metadata"]["name"] = options.name;
+    Rename(*document, options.name);
+  }
+  std::string text = absl::StrCat(ToYaml(policy), "---\n");
+  if (!gang.IsNull()) absl::StrAppend(&text, ToYaml(gang), "---\n");
+  return absl::StrCat(text, ToYaml(job));
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> RenderManifest(const ManifestOptions& options) {
+  if (options.image.empty()) return Wrong("--image is missing", "--image gyre:cpu");
+  if (options.workers < 1) return Wrong("--workers must be 1 or more", "--workers 2");
+  if (options.gpus < 0) return Wrong("--gpus must be 0 or more", "--gpus 1");
+  if (options.command.empty()) return Wrong("the program is missing", "--command PROGRAM ARGS...");
+  if (!options.queue.empty() && options.gang != Gang::kVolcano && options.gang != Gang::kKueue) {
+    return Wrong("--queue is Volcano's or Kueue's", "--gang volcano");
+  }
+  RETURN_IF_ERROR(CheckJobName(options));
+  ASSIGN_OR_RETURN(const Size size, ChooseSize(options));
+  ASSIGN_OR_RETURN(const int slots, ChooseSlots(options, size));
+  try {
+    return Render(options, size, slots);
+  } catch (const YAML::Exception& error) {
+    return absl::InternalError(absl::StrCat("manifest: ", error.what(), "; try: the files in k8s/"));
+  }
+}
+
+}  // namespace gyre::launch

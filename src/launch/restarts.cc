@@ -1,0 +1,152 @@
+#include "launch/restarts.h"
+
+#include <poll.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <optional>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status.h"
+#include "launch/exit_code.h"
+#include "launch/output_sink.h"
+#include "launch/signals.h"
+#include "launch/status_file.h"
+#include "launch/termination_log.h"
+
+namespace gyre::launch {
+
+namespace {
+
+constexpr Duration kLongestPause = std::chrono::seconds(60);
+
+TimePoint Now() {
+  return std::chrono::steady_clock::now();
+}
+
+void Say(absl::string_view line) {
+  OutputSink err(2);
+  err.queue() = absl::StrCat("gyrerun: ", line, "\n");
+  err.Flush();
+}
+
+double Random() {
+  std::random_device device;
+  return std::uniform_real_distribution<double>(0, 1)(device);
+}
+
+// Until the pause is over, a signal asks for the end, or the guard has died: then gyrerun's exit code.
+std::optional<int> Wait(Duration pause, int guard_pidfd) {
+  const absl::StatusOr<UniqueFd> signals = OpenSignals();
+  if (!signals.ok()) return kExitNotStarted;
+  const TimePoint end = Now() + pause;
+  while (Now() < end) {
+    pollfd ready[] = {{signals->get(), POLLIN, 0}, {guard_pidfd, POLLIN, 0}};
+    poll(ready, 2, PollMilliseconds(Now(), end));
+    if (ready[1].revents != 0) return kExitSignalBase + SIGKILL;
+    for (const int signal : ReadSignals(signals->get())) {
+      if (signal == SIGCHLD || signal == SIGUSR1 || signal == SIGUSR2) continue;
+      Say(absl::StrCat("the job was ended by ", SignalName(signal)));
+      return kExitSignalBase + signal;
+    }
+  }
+  return std::nullopt;
+}
+
+class JobRun {
+ public:
+  explicit JobRun(SupervisorContext& context) : context_(context), options_(context.options) {
+    getrlimit(RLIMIT_NOFILE, &files_);
+  }
+
+  int Run();
+
+ private:
+  absl::Status Prepare();
+  bool Again(const JobEnd& end) const;
+  void Enter(Phase phase, const JobEnd& end = {});
+  void Summarize(const JobEnd& end) const;
+
+  SupervisorContext& context_;
+  const Options& options_;
+  rlimit files_{};  // what the ranks are to have; each run raises it for itself
+  std::optional<StatusFile> status_;
+  const TimePoint begin_ = Now();
+};
+
+absl::Status JobRun::Prepare() {
+  ASSIGN_OR_RETURN(context_.keys, MakeJobKeys());
+  if (options_.timeout) context_.end_by = DeadlineAfter(begin_, *options_.timeout);
+  if (options_.status_file.empty()) return absl::OkStatus();
+  const int ranks = context_.hosts.empty() ? options_.ranks : context_.hosts.back().first + context_.hosts.back().count;
+  const JobFacts facts{context_.keys.job_id, ranks, static_cast<int>(std::max<size_t>(1, context_.hosts.size())),
+                       getppid()};
+  ASSIGN_OR_RETURN(status_, StatusFile::Open(options_.status_file, facts));
+  context_.on_started = [this] { Enter(Phase::kProcessing); };
+  return status_->Enter(Phase::kDeploying);
+}
+
+bool JobRun::Again(const JobEnd& end) const {
+  if (context_.keys.epoch >= static_cast<uint64_t>(options_.max_restarts) || !end.again) return false;
+  // What cannot be started at all is the user's to see, not to wait for.
+  return end.started || context_.keys.epoch > 0;
+}
+
+void JobRun::Enter(Phase phase, const JobEnd& end) {
+  if (!status_) return;
+  status_->set_epoch(context_.keys.epoch);
+  status_->set_end(end.code, end.said);
+  if (const absl::Status entered = status_->Enter(phase); !entered.ok()) Say(entered.message());
+}
+
+void JobRun::Summarize(const JobEnd& end) const {
+  const double seconds = std::chrono::duration<double>(Now() - begin_).count();
+  std::string text = absl::StrFormat("%s after %.1f s, %d restarts, exit code %d\n", PhaseName(EndPhase(end.code)),
+                                     seconds, context_.keys.epoch, end.code);
+  for (const std::string& line : end.said) absl::StrAppend(&text, line, "\n");
+  WriteTerminationLog(kTerminationLog, text);
+}
+
+int JobRun::Run() {
+  if (const absl::Status prepared = Prepare(); !prepared.ok()) {
+    Say(absl::StrCat(prepared.message(), "; the job was not started"));
+    return status_ || !options_.status_file.empty() ? kExitOutput : kExitNotStarted;
+  }
+  while (true) {
+    JobEnd end = Supervise(context_);
+    setrlimit(RLIMIT_NOFILE, &files_);
+    if (Again(end)) {
+      const auto restart = static_cast<int>(++context_.keys.epoch);
+      const Duration pause = RestartPause(restart, options_.restart_delay, Random());
+      Say(absl::StrFormat("restart %d of %d in %.1f s", restart, options_.max_restarts,
+                          std::chrono::duration<double>(pause).count()));
+      Enter(Phase::kDeploying, end);
+      const std::optional<int> ended = Wait(pause, context_.guard_pidfd);
+      if (!ended) continue;
+      end.code = *ended;
+    }
+    Enter(EndPhase(end.code), end);
+    Summarize(end);
+    return end.code;
+  }
+}
+
+}  // namespace
+
+Duration RestartPause(int restart, Duration first, double random) {
+  const double times = std::pow(2.0, std::clamp(restart - 1, 0, 30));
+  const auto longest = std::chrono::duration<double>(std::max(first, kLongestPause));
+  const auto pause = std::min(std::chrono::duration<double>(first) * times, longest);
+  return std::chrono::duration_cast<Duration>(pause * (0.5 + random));
+}
+
+int RunJob(SupervisorContext context) {
+  return JobRun(context).Run();
+}
+
+}  // namespace gyre::launch

@@ -1,0 +1,70 @@
+#include "runtime/network_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "nlohmann/json.hpp"
+
+namespace gyre::internal {
+
+bool operator==(const NetworkReport& a, const NetworkReport& b) {
+  return Encode(a) == Encode(b);
+}
+
+std::string Encode(const NetworkReport& report) {
+  nlohmann::json json = {{"algorithms", report.algorithms}, {"reduced", report.reduced_per_second}};
+  if (report.slowest) json["link"] = {report.slowest->latency, report.slowest->bytes_per_second};
+  return json.dump();
+}
+
+absl::StatusOr<NetworkReport> DecodeNetworkReport(const std::string& text) {
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  const auto is_number = [](const nlohmann::json& value) { return value.is_number() && value.get<double>() >= 0; };
+  const auto wrong = [&] { return absl::DataLossError(absl::StrCat("not a report of the network: ", text)); };
+  if (!json.is_object() || !json.contains("algorithms") || !json["algorithms"].is_string()) return wrong();
+  if (!json.contains("reduced") || !is_number(json["reduced"])) return wrong();
+  NetworkReport report{.algorithms = json["algorithms"], .reduced_per_second = json["reduced"]};
+  if (!json.contains("link")) return report;
+  const nlohmann::json& link = json["link"];
+  if (!link.is_array() || link.size() != 2 || !std::ranges::all_of(link, is_number)) return wrong();
+  report.slowest = LinkFit{link[0], link[1]};
+  return report;
+}
+
+absl::StatusOr<PathModel> AgreeOnModel(const std::vector<NetworkReport>& reports) {
+  PathModel model;
+  std::optional<LinkFit> slowest;
+  double reduced = 0;
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    const NetworkReport& report = reports[rank];
+    if (report.algorithms != reports[0].algorithms) {
+      return absl::InvalidArgumentError(absl::StrCat("GYRE_ALGORITHMS (algorithms) differ: \"", reports[0].algorithms,
+                                                     "\" on rank 0, \"", report.algorithms, "\" on rank ", rank));
+    }
+    if (report.reduced_per_second > 0) {
+      reduced = reduced > 0 ? std::min(reduced, report.reduced_per_second) : report.reduced_per_second;
+    }
+    if (report.slowest && !slowest) slowest = report.slowest;
+    if (report.slowest) {
+      slowest->latency = std::max(slowest->latency, report.slowest->latency);
+      slowest->bytes_per_second = std::min(slowest->bytes_per_second, report.slowest->bytes_per_second);
+    }
+  }
+  if (slowest && slowest->bytes_per_second > 0) {
+    model.latency = slowest->latency;
+    model.bytes_per_second = slowest->bytes_per_second;
+  }
+  if (reduced > 0) model.reduced_per_second = reduced;
+  return model;
+}
+
+std::vector<std::pair<int, int>> MeasuredPairs(int hosts) {
+  std::vector<std::pair<int, int>> pairs;
+  for (int host = 0; host + 1 < hosts; host += 2) pairs.emplace_back(host, host + 1);
+  if (hosts % 2 == 1 && hosts > 1) pairs.emplace_back(hosts - 1, 0);
+  return pairs;
+}
+
+}  // namespace gyre::internal

@@ -1,0 +1,67 @@
+// A rank of mpirun's for mpi_test.cc: says how calls end by GYRE_BACKEND=mpi.
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "gyre/gyre.h"
+
+namespace gyre {
+namespace {
+
+void Say(const Communicator& world, const char* what, const absl::Status& status) {
+  std::printf("rank %d %s: %s\n", world.rank(), what, status.ToString().c_str());
+  std::fflush(stdout);
+}
+
+// Rank 0 is alone in an allreduce.
+void Deadline(Communicator& world) {
+  std::vector<float> data(1000, 1);
+  std::array<int, 1> word{};
+  if (world.rank() == 0) {
+    Say(world, "alone", world.AllReduce(data, {.timeout = std::chrono::milliseconds(200)}));
+    Say(world, "again", world.AllReduce(data));
+    for (int rank = 1; rank < world.size(); ++rank) (void)world.Send(word, rank);
+  } else {
+    (void)world.Receive(word, 0);
+    Say(world, "late", world.AllReduce(data));
+  }
+}
+
+// The last rank's output is too short.
+void Refused(Communicator& world) {
+  std::vector<float> in(10), out(world.rank() + 1 == world.size() ? 9 : 10);
+  Say(world, "refused", world.AllReduce(in, out));
+}
+
+// A communicator of its own for the odd ranks, and for the even ones.
+void Split(Communicator& world) {
+  std::vector<int> half;
+  for (int rank = world.rank() % 2; rank < world.size(); rank += 2) half.push_back(rank);
+  const auto part = world.Split(half);
+  if (!part.ok()) return Say(world, "split", part.status());
+  std::array<int, 1> value = {world.rank()};
+  const absl::Status status = (*part)->AllReduce(value);
+  std::printf("rank %d of %d split: %d\n", world.rank(), world.size(), status.ok() ? value[0] : -1);
+}
+
+int Main(const std::string& what) {
+  const auto runtime = Runtime::Create();
+  if (!runtime.ok()) {
+    std::printf("no runtime: %s\n", runtime.status().ToString().c_str());
+    return 1;
+  }
+  Communicator& world = (*runtime)->world();
+  if (what == "deadline") Deadline(world);
+  if (what == "refused") Refused(world);
+  if (what == "split") Split(world);
+  return 0;
+}
+
+}  // namespace
+}  // namespace gyre
+
+int main(int argc, char** argv) {
+  return argc == 2 ? gyre::Main(argv[1]) : 64;
+}

@@ -1,0 +1,167 @@
+#include "fusion/negotiation.h"
+
+#include "fusion/negotiation_world.h"
+#include "gtest/gtest.h"
+#include "support/status_matchers.h"
+
+namespace gyre {
+namespace {
+
+using internal::NamedKind;
+using internal::NamedSignature;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using support::MatchesStatus;
+using testing::HasSubstr;
+
+SimSubmission One(const std::string& name, NamedSignature signature = {.count = 10}, Duration timeout = seconds(60)) {
+  return {.operations = {{name, signature}}, .timeout = timeout, .delay = microseconds(3)};
+}
+
+// So many steps of these operations, one after the other.
+SimProgram Steps(int steps, const std::vector<std::string>& names) {
+  SimProgram program;
+  for (int step = 0; step < steps; ++step) {
+    program.steps.emplace_back();
+    for (const std::string& name : names) program.steps.back().push_back(One(name));
+  }
+  return program;
+}
+
+const absl::Status& EndOf(const NegotiationWorld& world, int rank, const std::string& name, int instance) {
+  static const absl::Status kNothing = absl::UnknownError("it has not ended");
+  for (const SimEnd& end : world.ends(rank)) {
+    if (end.name == name && end.instance == instance) return end.status;
+  }
+  return kNothing;
+}
+
+TEST(Negotiation, AfterThreeIdenticalStepsNothingIsSaid) {
+  std::vector<int64_t> messages;
+  for (const int steps : {6, 600}) {
+    NegotiationWorld world({Steps(steps, {"a", "b", "c"}), Steps(steps, {"c", "a", "b"})}, 1);
+    EXPECT_EQ(world.Run(), "");
+    for (int rank = 0; rank < 2; ++rank) {
+      EXPECT_EQ(world.negotiator(rank).frozen_calls(), static_cast<uint64_t>(3 * (steps - 3)));
+      EXPECT_EQ(world.ends(rank).size(), static_cast<size_t>(3 * steps));
+      for (const SimEnd& end : world.ends(rank)) EXPECT_TRUE(end.status.ok()) << end.status;
+    }
+    EXPECT_EQ(world.frozen_messages(), 0);
+    messages.push_back(world.messages());
+  }
+  EXPECT_EQ(messages[0], messages[1]) << "however many steps";
+}
+
+TEST(Negotiation, ADeviationNamesTheFirstTensorOfEachSide) {
+  std::vector<SimProgram> programs(3, Steps(10, {"a", "b"}));
+  for (SimProgram& program : programs) {
+    program.steps.push_back({One("a"), One("new", {.count = 7}), One("b")});
+    program.steps.push_back({One("a"), One("b")});
+  }
+  NegotiationWorld world(programs, 2);
+  EXPECT_EQ(world.Run(), "");
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_THAT(world.negotiator(rank).last_deviation(), HasSubstr("'new' (allreduce(f32, 7 elements, sum))"));
+    EXPECT_THAT(world.negotiator(rank).last_deviation(), HasSubstr("has 'b' (allreduce(f32, 10 elements, sum))"));
+    EXPECT_TRUE(EndOf(world, rank, "new", 0).ok());
+    EXPECT_TRUE(EndOf(world, rank, "b", 11).ok());
+  }
+}
+
+TEST(Negotiation, OneRankAloneLeavesTheFrozenOrder) {
+  std::vector<SimProgram> programs(2, Steps(10, {"a", "b"}));
+  programs[1].steps[8][1] = One("b", {.count = 11});
+  NegotiationWorld world(programs, 3);
+  EXPECT_EQ(world.Run(), "");
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_THAT(EndOf(world, rank, "b", 8),
+                MatchesStatus(absl::StatusCode::kInvalidArgument, "allreduce(f32, 11 elements, sum)"));
+    EXPECT_THAT(EndOf(world, rank, "b", 8),
+                MatchesStatus(absl::StatusCode::kInvalidArgument, "allreduce(f32, 10 elements, sum)"));
+    EXPECT_TRUE(EndOf(world, rank, "b", 9).ok());
+    EXPECT_TRUE(EndOf(world, rank, "a", 9).ok());
+  }
+}
+
+TEST(Negotiation, ARankThatNeverSubmitsIsNamedAtTheDeadline) {
+  for (const int steps : {1, 20}) {  // before the order freezes, and after
+    std::vector<SimProgram> programs(3, Steps(steps, {"a", "b"}));
+    for (SimProgram& program : programs) program.steps.push_back({One("a"), One("b", {.count = 10}, seconds(5))});
+    programs[2].steps.back().pop_back();
+    NegotiationWorld world(programs, 4);
+    EXPECT_EQ(world.Run(), "");
+    for (int rank = 0; rank < 2; ++rank) {
+      EXPECT_THAT(EndOf(world, rank, "b", steps),
+                  MatchesStatus(absl::StatusCode::kDeadlineExceeded,
+                                "tensor 'b' (allreduce(f32, 10 elements, sum)) was not submitted by rank 2 in time"));
+      EXPECT_TRUE(EndOf(world, rank, "a", steps).ok());
+    }
+    EXPECT_LT(world.took(), seconds(6));
+  }
+}
+
+TEST(Negotiation, WhoComesTooLateIsToldTheSame) {
+  std::vector<SimProgram> programs(2);
+  programs[0].steps = {{One("x", {.count = 10}, seconds(1))}, {One("x")}};
+  programs[1].steps = {{One("x")}, {One("x")}};
+  programs[1].steps[0][0].delay = seconds(2);
+  NegotiationWorld world(programs, 5);
+  EXPECT_EQ(world.Run(), "");
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_THAT(EndOf(world, rank, "x", 0), MatchesStatus(absl::StatusCode::kDeadlineExceeded, "rank 1"));
+    EXPECT_TRUE(EndOf(world, rank, "x", 1).ok()) << "the second is matched with the second";
+  }
+}
+
+TEST(Negotiation, WaitingOutOfOrderDoesNotHangAFrozenOrder) {
+  std::vector<SimProgram> programs(2, Steps(10, {"a", "b"}));
+  for (SimProgram& program : programs) {
+    program.steps.push_back({One("b"), One("a")});  // waits for b before it submits a
+    program.steps.back()[0].waits = true;
+  }
+  NegotiationWorld world(programs, 6);
+  EXPECT_EQ(world.Run(), "");
+  EXPECT_TRUE(EndOf(world, 1, "a", 10).ok());
+  EXPECT_LT(world.took(), seconds(1));
+}
+
+TEST(Negotiation, AJoinedRankIsLeftOutUntilAllHaveJoined) {
+  std::vector<SimProgram> programs = {Steps(9, {"a", "b"}), Steps(5, {"a", "b"}), Steps(7, {"a", "b"})};
+  for (SimProgram& program : programs) program.joins = true;
+  NegotiationWorld world(programs, 7);
+  EXPECT_EQ(world.Run(), "");
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(world.join_value(rank), 0);
+  EXPECT_TRUE(EndOf(world, 0, "b", 8).ok());
+}
+
+TEST(Negotiation, TheRootOfABroadcastMustNotHaveJoined) {
+  std::vector<SimProgram> programs(2);
+  programs[0].steps = {{One("w", {.kind = NamedKind::kBroadcast, .root = 1, .count = 3})}};
+  for (SimProgram& program : programs) program.joins = true;
+  NegotiationWorld world(programs, 8);
+  EXPECT_EQ(world.Run(), "");
+  EXPECT_THAT(EndOf(world, 0, "w", 0), MatchesStatus(absl::StatusCode::kInvalidArgument, "root, rank 1, has joined"));
+}
+
+TEST(Negotiation, MessagesThatAreCutShortAreRefused) {
+  internal::Report report{.generation = 3, .announcements = {{"x", {.count = 4}, 5}}, .deviation = "why"};
+  const std::string bytes = Encode(report);
+  for (size_t length = 0; length < bytes.size(); ++length) {
+    EXPECT_THAT(internal::DecodeReport(bytes.substr(0, length)), MatchesStatus(absl::StatusCode::kDataLoss, ""));
+  }
+  EXPECT_THAT(internal::DecodeReport(bytes + "x"), MatchesStatus(absl::StatusCode::kDataLoss, ""));
+  const std::string decisions = Encode(std::vector<internal::Decision>{{.name = "x", .counts = {1, 2}, .ranks = {1}}});
+  for (size_t length = 0; length < decisions.size(); ++length) {
+    EXPECT_THAT(internal::DecodeDecisions(decisions.substr(0, length)), MatchesStatus(absl::StatusCode::kDataLoss, ""));
+  }
+}
+
+TEST(Negotiation, RandomProgramsEndAsTheyShould) {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    ASSERT_EQ(RunRandomNegotiation(seed, seed % 10 == 0 ? 64 : 6), "");
+  }
+}
+
+}  // namespace
+}  // namespace gyre
