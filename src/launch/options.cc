@@ -45,10 +45,15 @@ learn of the loss from the library); then, or once only stopped ranks are left, 
 the job likewise, a second SIGINT at once; SIGUSR1 and SIGUSR2 are passed on to the ranks. Signals that gyrerun was
 started with as ignored (nohup) stay so.
 
+With --max-restarts a job that failed is started again, in the next epoch. A job whose ranks end on SIGTERM with 75 (or
+0) was halted at a checkpoint, and so says gyrerun.
+
+gyrerun manifest --help: Kubernetes objects of a job. gyrerun status FILE: what --status-file says.
+
 Exit code: 0 when all ranks exit 0; else that of the rank that failed first, 128 + N if signal N killed it or ended
 gyrerun; 64 wrong usage; 65 wrong hostfile; 69 the job could not be started, or a host not be reached; 74 output could
-not be written (141: its reader has gone); 124 --timeout; 126 PROGRAM cannot be executed; 127 PROGRAM was not found;
-137 a host was lost.)";
+not be written (141: its reader has gone); 75 halted; 124 --timeout; 126 PROGRAM cannot be executed; 127 PROGRAM was not
+found; 137 a host was lost.)";
 
 // What is given as text or in other units than Options has.
 struct Raw {

@@ -227,14 +227,15 @@ void Supervisor::SayWhy(std::string line) {
   said_.push_back(std::move(line));
 }
 
-// Of a job that was asked to end by SIGTERM: each rank took that as what it was, and exited with 0, or with the code
-// that says that it can go on.
+// Of a job that was asked to end by SIGTERM: each rank took that as what it was, and exited with 0 or with the code
+// that says that it can go on; at least one said that.
 bool Supervisor::EndedInOrder() const {
   const auto in_order = [](const RankEnd& end) {
     return end.signal == 0 && !end.lost && (end.code == 0 || end.code == kExitHalted);
   };
   return ending_.reason() == EndReason::kSignal && ending_.signal() == SIGTERM && !ends_.empty() &&
-         static_cast<int>(ends_.size()) == crew_->size() && std::ranges::all_of(ends_, in_order);
+         static_cast<int>(ends_.size()) == crew_->size() && std::ranges::all_of(ends_, in_order) &&
+         std::ranges::any_of(ends_, [](const RankEnd& end) { return end.code == kExitHalted; });
 }
 
 bool Supervisor::AgainMayHelp() const {

@@ -216,6 +216,32 @@ TEST_F(CharLm, SignalsStopAllRanksBetweenStepsWithACheckpoint) {
   EXPECT_EQ(resumed.Json()["steps_per_s"], 0) << "the checkpoint is not of step " << steps;
 }
 
+// Killed three times, it is started again from its checkpoint, and the model is the same to the bit.
+TEST_F(CharLm, RestartsEndWithTheSameModel) {
+  const std::vector<std::string> options = {"--steps", "300", "--quiet"};
+  const Ending whole = Train(2, options);
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  // Rank 1 is killed once the checkpoint that it finds at its start has been replaced.
+  const std::string script = R"(
+state=$1; shift
+before=$(stat -c %i "$state" 2>&-)
+test "$before" && set -- "$@" --resume
+test $GYRE_RANK = 1 && test $GYRE_EPOCH -lt 3 || exec "$@"
+"$@" & trainer=$!
+while now=$(stat -c %i "$state" 2>&-); test -z "$now" || test "$now" = "$before"; do sleep 0.01; done
+kill -9 $trainer; wait $trainer)";
+  const std::string state = Path("state");
+  std::vector<std::string> command = Command(2, options);
+  const std::vector<std::string> restarting = {
+      "--max-restarts", "3", "--restart-delay", "0.05", "--settle", "0", "sh", "-c", script, "sh", state};
+  command.insert(command.begin() + 3, restarting.begin(), restarting.end());
+  command.insert(command.end(), {"--checkpoint", state, "--checkpoint-every", "10"});
+  const Ending run = RunToEnd(command);
+  EXPECT_EQ(run.exit_code, 0) << run.out << run.err;
+  EXPECT_THAT(run.err, HasSubstr("restart 3 of 3"));
+  EXPECT_EQ(run.Json()["params_hash"], whole.Json()["params_hash"]) << run.out;
+}
+
 TEST_F(CharLm, AnIgnoredSignalStaysIgnored) {
   Program program({"sh", "-c", "trap '' INT; exec \"$@\"", "sh", CHAR_LM_PATH, "--text", text_, "--batch", "64",
                    "--steps", "1000000"});
