@@ -23,7 +23,7 @@ std::string Encode(const NetworkReport& report) {
 absl::StatusOr<NetworkReport> DecodeNetworkReport(const std::string& text) {
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
   const auto is_number = [](const nlohmann::json& value) { return value.is_number() && value.get<double>() >= 0; };
-  const auto wrong = [&] { return absl::DataLossError(absl::StrCat("not a report of the network: ", text)); };
+  const auto wrong = [] { return absl::DataLossError("a rank's report of the network cannot be read"); };
   if (!json.is_object() || !json.contains("algorithms") || !json["algorithms"].is_string()) return wrong();
   if (!json.contains("reduced") || !is_number(json["reduced"])) return wrong();
   if (!json.contains("streams") || !json["streams"].is_number_integer()) return wrong();
