@@ -41,6 +41,10 @@ struct RuntimeOptions {
                                             // "allreduce=ring,alltoall=bruck"; "nominal": nothing is measured, so that
                                             // every run chooses alike. The same on all ranks. docs/algorithms.md
 
+  std::optional<int> streams{};  // GYRE_STREAMS (1 to 16): TCP connections that collectives use between two ranks. More
+                                 // than 1, the default, helps only where one does not fill the link. The same on all
+                                 // ranks
+
   std::optional<Backend> backend{};  // GYRE_BACKEND (native or mpi): mpi leaves the collectives of the world to the MPI
                                      // that started the job; messages between two ranks and communicators made by Split
                                      // stay Gyre's own. Default: native. docs/decisions/mpi_backend.md

@@ -82,6 +82,10 @@ class Reader {
     });
   }
 
+  void Streams(std::string_view name, int& field) {
+    Parse(name, "an integer", [&](const std::string& text) { return absl::SimpleAtoi(text, &field); });
+  }
+
   void BackendName(std::string_view name, Backend& field) {
     Parse(name, "native or mpi", [&](const std::string& text) {
       field = text == "mpi" ? Backend::kMpi : Backend::kNative;
@@ -175,6 +179,9 @@ absl::Status Check(const Config& config) {
     return absl::InvalidArgumentError(
         "heartbeat_timeout (GYRE_HEARTBEAT_TIMEOUT_MS) must be 0 or at least two heartbeat intervals");
   }
+  if (config.streams < 1 || config.streams > 16) {
+    return absl::InvalidArgumentError("streams (GYRE_STREAMS) must be 1 to 16");
+  }
   if (config.arena_bytes < 0) return absl::InvalidArgumentError("arena_bytes must be 0 or more");
   return absl::OkStatus();
 }
@@ -191,6 +198,7 @@ absl::StatusOr<Config> LoadConfig(const RuntimeOptions& options, const Environme
   reader.Boolean("GYRE_CHECKSUM_DATA", config.checksum_data);
   reader.Text("GYRE_ALGORITHMS", config.algorithms);
   reader.BackendName("GYRE_BACKEND", config.backend);
+  reader.Streams("GYRE_STREAMS", config.streams);
   reader.Seconds("GYRE_START_TIMEOUT", config.start_timeout);
   reader.Seconds("GYRE_TIMEOUT", config.operation_timeout);
   reader.Milliseconds("GYRE_HEARTBEAT_INTERVAL_MS", config.heartbeat_interval);
@@ -215,6 +223,7 @@ absl::StatusOr<Config> LoadConfig(const RuntimeOptions& options, const Environme
   Override(config.checksum_data, options.checksum_data);
   Override(config.algorithms, options.algorithms);
   Override(config.backend, options.backend);
+  Override(config.streams, options.streams);
   Override(config.start_timeout, options.start_timeout);
   Override(config.operation_timeout, options.operation_timeout);
   Override(config.heartbeat_interval, options.heartbeat_interval);

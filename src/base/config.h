@@ -27,6 +27,7 @@ struct Config {
   bool checksum_data = false;
   std::string algorithms;
   Backend backend = Backend::kNative;
+  int streams = 1;
   std::chrono::milliseconds start_timeout{60'000};
   std::chrono::milliseconds operation_timeout{300'000};
   std::chrono::milliseconds heartbeat_interval{100};

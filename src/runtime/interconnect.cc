@@ -1,5 +1,7 @@
 #include "runtime/interconnect.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -7,6 +9,7 @@
 #include "base/status.h"
 #include "net/interfaces.h"
 #include "runtime/network_model.h"
+#include "transport/striped_streams.h"
 
 namespace gyre::internal {
 
@@ -84,7 +87,7 @@ absl::Status Interconnect::Connect(std::shared_ptr<shm::Node> node, const std::v
 
 absl::Status Interconnect::FitLinks(Membership& membership, std::span<const Place> places, TimePoint deadline) {
   ASSIGN_OR_RETURN(const ForcedAlgorithms forced, ParseForcedAlgorithms(config_.algorithms));
-  NetworkReport own{.algorithms = forced.ToString()};
+  NetworkReport own{.algorithms = forced.ToString(), .streams = config_.streams};
   if (!forced.nominal) {
     own.reduced_per_second = MeasureReduction();
     own.slowest = MeasureLinks(places, std::min(deadline, std::chrono::steady_clock::now() + kMostFitTime));
@@ -111,7 +114,7 @@ std::optional<LinkFit> Interconnect::MeasureLinks(std::span<const Place> places,
     if (place.local == 0) first.push_back(place.rank);
     if (place.local == 0 && place.host != own.host) peers.push_back(place.rank);
   }
-  const auto streams = hub_->Open(kFitChannel, peers);
+  const auto streams = Open(kFitChannel, peers, true);
   std::optional<LinkFit> slowest;  // a host leads one measurement at most
   for (const auto& [leader, follower] : MeasuredPairs(static_cast<int>(first.size()))) {
     if (own.host == leader) slowest = LeadLinkFit(*streams, first[static_cast<size_t>(follower)], deadline);
@@ -123,7 +126,8 @@ std::optional<LinkFit> Interconnect::MeasureLinks(std::span<const Place> places,
 std::shared_ptr<Team> Interconnect::MakeTeam(const std::shared_ptr<Interconnect>& self, std::shared_ptr<Group> local,
                                              std::vector<Place> places, int rank, uint64_t id) {
   const TeamLinks links{
-      .open = [self](uint64_t channel, const std::vector<int>& peers) { return self->hub_->Open(channel, peers); },
+      .open = [self, id](uint64_t channel,
+                         const std::vector<int>& peers) { return self->Open(channel, peers, channel == id); },
       .checksum = self->config_.checksum_data,
       .announce =
           [self](uint64_t communicator, const shm::LastWords::Content& words) {
@@ -135,6 +139,17 @@ std::shared_ptr<Team> Interconnect::MakeTeam(const std::shared_ptr<Interconnect>
   if (early) team->Break(absl::Status(early->code, early->text), *early);
   self->hub_->Reach(team->Counterparts());  // so that each hears of the other's end, before they exchange anything
   return team;
+}
+
+// A channel with one connection a peer; striped, with as many as are configured.
+std::unique_ptr<Streams> Interconnect::Open(uint64_t channel, const std::vector<int>& peers, bool striped) {
+  if (!striped || config_.streams == 1) return hub_->Open(channel, peers);
+  std::vector<std::unique_ptr<Streams>> channels;
+  for (int stripe = 0; stripe < config_.streams; ++stripe) {
+    const uint64_t what[] = {channel, static_cast<uint64_t>(stripe)};
+    channels.push_back(hub_->Open(XXH3_64bits(what, sizeof(what)), peers));
+  }
+  return std::make_unique<StripedStreams>(std::move(channels));
 }
 
 // Returns why the team is broken already.

@@ -74,6 +74,7 @@ class Interconnect {
   };
 
   Interconnect(const Config& config, Logger logger) : config_(config), logger_(std::move(logger)) {}
+  std::unique_ptr<Streams> Open(uint64_t channel, const std::vector<int>& peers, bool striped);
   std::optional<LinkFit> MeasureLinks(std::span<const Place> places, TimePoint deadline);
   std::optional<shm::LastWords::Content> Register(const std::shared_ptr<Team>& team);
   std::shared_ptr<Team> FindOrKeep(const EarlyWord& word);

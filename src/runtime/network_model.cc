@@ -14,7 +14,8 @@ bool operator==(const NetworkReport& a, const NetworkReport& b) {
 }
 
 std::string Encode(const NetworkReport& report) {
-  nlohmann::json json = {{"algorithms", report.algorithms}, {"reduced", report.reduced_per_second}};
+  nlohmann::json json = {
+      {"algorithms", report.algorithms}, {"streams", report.streams}, {"reduced", report.reduced_per_second}};
   if (report.slowest) json["link"] = {report.slowest->latency, report.slowest->bytes_per_second};
   return json.dump();
 }
@@ -22,10 +23,12 @@ std::string Encode(const NetworkReport& report) {
 absl::StatusOr<NetworkReport> DecodeNetworkReport(const std::string& text) {
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
   const auto is_number = [](const nlohmann::json& value) { return value.is_number() && value.get<double>() >= 0; };
-  const auto wrong = [&] { return absl::DataLossError(absl::StrCat("not a report of the network: ", text)); };
+  const auto wrong = [] { return absl::DataLossError("a rank's report of the network cannot be read"); };
   if (!json.is_object() || !json.contains("algorithms") || !json["algorithms"].is_string()) return wrong();
   if (!json.contains("reduced") || !is_number(json["reduced"])) return wrong();
-  NetworkReport report{.algorithms = json["algorithms"], .reduced_per_second = json["reduced"]};
+  if (!json.contains("streams") || !json["streams"].is_number_integer()) return wrong();
+  NetworkReport report{
+      .algorithms = json["algorithms"], .streams = json["streams"], .reduced_per_second = json["reduced"]};
   if (!json.contains("link")) return report;
   const nlohmann::json& link = json["link"];
   if (!link.is_array() || link.size() != 2 || !std::ranges::all_of(link, is_number)) return wrong();
@@ -42,6 +45,10 @@ absl::StatusOr<PathModel> AgreeOnModel(const std::vector<NetworkReport>& reports
     if (report.algorithms != reports[0].algorithms) {
       return absl::InvalidArgumentError(absl::StrCat("GYRE_ALGORITHMS (algorithms) differ: \"", reports[0].algorithms,
                                                      "\" on rank 0, \"", report.algorithms, "\" on rank ", rank));
+    }
+    if (report.streams != reports[0].streams) {
+      return absl::InvalidArgumentError(absl::StrCat("GYRE_STREAMS (streams) differ: ", reports[0].streams,
+                                                     " on rank 0, ", report.streams, " on rank ", rank));
     }
     if (report.reduced_per_second > 0) {
       reduced = reduced > 0 ? std::min(reduced, report.reduced_per_second) : report.reduced_per_second;

@@ -16,6 +16,7 @@ namespace gyre::internal {
 // One rank's part.
 struct NetworkReport {
   std::string algorithms{};          // ForcedAlgorithms::ToString
+  int streams = 1;                   // between two ranks
   double reduced_per_second = 0;     // bytes; 0: not measured
   std::optional<LinkFit> slowest{};  // of the links that it led the measurement of
 
@@ -26,7 +27,8 @@ std::string Encode(const NetworkReport& report);
 absl::StatusOr<NetworkReport> DecodeNetworkReport(const std::string& text);
 
 // All ranks agree on the slowest that anybody has measured, each number for itself; on nominal ones where nobody has.
-// `reports`: by rank of the job. kInvalidArgument names two ranks that are to use different algorithms, and which.
+// `reports`: by rank of the job. kInvalidArgument names two ranks that are to use different algorithms, or numbers of
+// streams, and which.
 absl::StatusOr<PathModel> AgreeOnModel(const std::vector<NetworkReport>& reports);
 
 // Which hosts measure together: each with the next, so that every host has a part in it; at any time a host is in one

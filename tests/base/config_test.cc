@@ -22,6 +22,7 @@ TEST(Config, HasDefaults) {
   EXPECT_FALSE(config->epoch.has_value());
   EXPECT_EQ(config->algorithms, "");
   EXPECT_EQ(config->backend, Backend::kNative);
+  EXPECT_EQ(config->streams, 1);
   EXPECT_EQ(config->start_timeout.count(), 60000);
   EXPECT_EQ(config->operation_timeout.count(), 300000);
   EXPECT_EQ(config->heartbeat_interval.count(), 100);
@@ -40,6 +41,7 @@ TEST(Config, ReadsEveryVariable) {
                             {"GYRE_HOST_ID", "host"},
                             {"GYRE_ALGORITHMS", "allreduce=ring"},
                             {"GYRE_BACKEND", "mpi"},
+                            {"GYRE_STREAMS", "4"},
                             {"GYRE_START_TIMEOUT", "1.5"},
                             {"GYRE_TIMEOUT", "20"},
                             {"GYRE_HEARTBEAT_INTERVAL_MS", "50"},
@@ -61,6 +63,7 @@ TEST(Config, ReadsEveryVariable) {
   EXPECT_EQ(config->host_id, "host");
   EXPECT_EQ(config->algorithms, "allreduce=ring");
   EXPECT_EQ(config->backend, Backend::kMpi);
+  EXPECT_EQ(config->streams, 4);
   EXPECT_EQ(config->start_timeout.count(), 1500);
   EXPECT_EQ(config->operation_timeout.count(), 20000);
   EXPECT_EQ(config->heartbeat_interval.count(), 50);
@@ -87,6 +90,12 @@ TEST(Config, OptionsInCodeWin) {
   EXPECT_EQ(config->job_id, "mine");
   EXPECT_EQ(config->epoch, 2);
   EXPECT_EQ(config->operation_timeout.count(), 7000);
+}
+
+TEST(Config, RefusesNoStreamsAndTooMany) {
+  for (const char* const streams : {"0", "17", "-1", "two"}) {
+    EXPECT_THAT(Load({{"GYRE_STREAMS", streams}}), MatchesStatus(StatusCode::kInvalidArgument, "GYRE_STREAMS"));
+  }
 }
 
 TEST(Config, RefusesABackendThatThereIsNot) {

@@ -19,7 +19,7 @@ namespace {
 constexpr std::array kFuzzers = {
     Fuzzer{"frames", 150, FuzzFrames},
     Fuzzer{"handshake", 50, FuzzHandshake},
-    Fuzzer{"endpoint", 100, FuzzEndpoint},
+    Fuzzer{"endpoint", 50, FuzzEndpoint},
     Fuzzer{"store-messages", 150, FuzzStoreMessages},
     Fuzzer{"store-state", 30, FuzzStoreState},
     Fuzzer{"control-frames", 150, FuzzControlFrames},
@@ -27,6 +27,7 @@ constexpr std::array kFuzzers = {
     Fuzzer{"step-header", 100, FuzzStepHeader},
     Fuzzer{"executor", 30, FuzzExecutor},
     Fuzzer{"rank-place", 50, FuzzRankPlace},
+    Fuzzer{"network-report", 50, FuzzNetworkReport},
     Fuzzer{"agent-messages", 150, FuzzAgentMessages},
     Fuzzer{"preamble", 20, FuzzPreamble},
 };

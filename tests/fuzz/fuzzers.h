@@ -34,6 +34,7 @@ std::string FuzzControlLink(Mutator& random);
 std::string FuzzStepHeader(Mutator& random);
 std::string FuzzExecutor(Mutator& random);
 std::string FuzzRankPlace(Mutator& random);
+std::string FuzzNetworkReport(Mutator& random);
 std::string FuzzAgentMessages(Mutator& random);
 std::string FuzzPreamble(Mutator& random);
 

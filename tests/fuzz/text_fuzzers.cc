@@ -1,8 +1,9 @@
-// Endpoints, and ranks' descriptions of their places (JSON).
+// Endpoints, and ranks' descriptions of their places and networks (JSON).
 #include <algorithm>
 
 #include "fuzzers.h"
 #include "net/endpoint.h"
+#include "runtime/network_model.h"
 #include "runtime/topology.h"
 
 namespace gyre::fuzz {
@@ -65,6 +66,20 @@ std::string FuzzRankPlace(Mutator& random) {
   // A value in JSON takes 16 bytes and what it holds; of nested ones each is a vector of one.
   return CheckDecoder(text, valid, /*factor=*/200, internal::DecodeRankPlace,
                       [](const internal::RankPlace& decoded) { return Encode(decoded); });
+}
+
+std::string FuzzNetworkReport(Mutator& random) {
+  internal::NetworkReport report{.algorithms = random.OneIn(2) ? "allreduce=ring" : "",
+                                 .streams = static_cast<int>(random.Below(20)),
+                                 .reduced_per_second = static_cast<double>(random.Below(1'000'000))};
+  if (random.OneIn(2)) report.slowest = internal::LinkFit{1e-5, static_cast<double>(random.Below(1'000'000))};
+  std::string text = Encode(report);
+  const bool valid = random.OneIn(4);
+  if (!valid && random.OneIn(2)) text = random.Mutated(std::move(text));
+  if (!valid && random.OneIn(2)) text.insert(random.Below(text.size() + 1), Trap(random));
+  if (!valid && random.OneIn(4)) text.insert(std::min<size_t>(text.size(), 1), NestedMember(random));
+  return CheckDecoder(text, valid, /*factor=*/200, internal::DecodeNetworkReport,
+                      [](const internal::NetworkReport& decoded) { return Encode(decoded); });
 }
 
 }  // namespace gyre::fuzz

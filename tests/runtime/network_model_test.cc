@@ -24,8 +24,10 @@ TEST(NetworkReport, IsEncodedAndDecoded) {
 
 TEST(NetworkReport, RefusesWhatItCannotRead) {
   for (const char* const text :
-       {"", "[]", "{}", R"({"algorithms":1,"reduced":1})", R"({"algorithms":""})", R"({"algorithms":"","reduced":-1})",
-        R"({"algorithms":"","reduced":1,"link":[1]})", R"({"algorithms":"","reduced":1,"link":[1,"2"]})"}) {
+       {"", "[]", "{}", R"({"algorithms":1,"streams":1,"reduced":1})", R"({"algorithms":"","reduced":1})",
+        R"({"algorithms":"","streams":1.5,"reduced":1})", R"({"algorithms":"","streams":1,"reduced":-1})",
+        R"({"algorithms":"","streams":1,"reduced":1,"link":[1]})",
+        R"({"algorithms":"","streams":1,"reduced":1,"link":[1,"2"]})"}) {
     EXPECT_THAT(DecodeNetworkReport(text), MatchesStatus(StatusCode::kDataLoss, "report of the network")) << text;
   }
 }
@@ -50,6 +52,8 @@ TEST(NetworkModel, IsNominalWhereNothingWasMeasured) {
 TEST(NetworkModel, RanksMustBeToldTheSame) {
   EXPECT_THAT(AgreeOnModel({{.algorithms = "allreduce=ring"}, {.algorithms = "allreduce=ring"}, {}}),
               MatchesStatus(StatusCode::kInvalidArgument, "\"allreduce=ring\" on rank 0, \"\" on rank 2"));
+  EXPECT_THAT(AgreeOnModel({{}, {.streams = 2}}),
+              MatchesStatus(StatusCode::kInvalidArgument, "1 on rank 0, 2 on rank 1"));
 }
 
 TEST(MeasuredPairs, HaveAPartForEveryHost) {

@@ -20,7 +20,10 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kSmallTransfer = 64 << 10, kLargeTransfer = 512 << 10, kLast = -1;
 constexpr double kBudget = 0.06, kQuick = 0.004;  // seconds
-constexpr int kRoundTrips = 20, kTransfers = 4;
+constexpr int kRoundTrips = 20, kTransfers = 7;
+
+// A link that is shaped lets some pass at once before its own rate shows: only what comes behind that counts, if any.
+constexpr int64_t kBurst = 1 << 20;
 
 double SecondsSince(TimePoint start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -90,15 +93,17 @@ std::optional<LinkFit> LeadLinkFit(Streams& streams, int peer, TimePoint deadlin
     if (!seconds) return std::nullopt;
     trip = std::min(trip, *seconds);
   }
-  int64_t bytes = kSmallTransfer;
+  int64_t bytes = kSmallTransfer, passed = 0;
   double longest = 0;
   for (int i = 0; i < kTransfers && (i == 0 || SecondsSince(start) + longest < kBudget); ++i) {
     const auto seconds = Transfer(streams, peer, bytes, deadline);
     if (!seconds) return std::nullopt;
     // Never above what the whole time would show by a factor that is noise of the round trip.
-    each = std::min(each, std::max(*seconds - trip, *seconds / 8) / static_cast<double>(bytes));
+    const double now = std::max(*seconds - trip, *seconds / 8) / static_cast<double>(bytes);
+    each = passed <= kBurst ? now : std::min(each, now);
+    passed += bytes;
     if (*seconds < kQuick) bytes = kLargeTransfer;
-    longest = each * static_cast<double>(bytes) + trip;
+    longest = now * static_cast<double>(bytes) + trip;
   }
   if (!WriteAll(streams, peer, Encode(kLast), deadline)) return std::nullopt;
   return LinkFit{trip / 2, 1 / each};

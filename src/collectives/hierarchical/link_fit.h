@@ -10,7 +10,7 @@ namespace gyre::internal {
 
 struct LinkFit {
   double latency = 0;           // seconds, one way: half of the shortest of some round trips
-  double bytes_per_second = 0;  // one way, by the fastest of some transfers
+  double bytes_per_second = 0;  // one way, by the fastest of some transfers behind the first MiB
 };
 
 // Both ranks call it, for a pair of streams that nothing else uses; one of them `leads`, and is given the result. A

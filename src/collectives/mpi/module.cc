@@ -25,6 +25,7 @@ struct Process {
 };
 
 Process& TheProcess() {
+  // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): MPI is global
   static Process* const process = new Process;  // until after the functions of std::atexit
   return *process;
 }
@@ -64,15 +65,15 @@ absl::Status Initialize(Process& process) {
 
 class MpiRequest final : public Request {
  public:
-  explicit MpiRequest(Transport::Memory memory) : memory_(std::move(memory)) {}
+  explicit MpiRequest(Transport::Memory memory) : memory_(std::make_unique<Transport::Memory>(std::move(memory))) {}
 
   ~MpiRequest() override {
     if (request_ == MPI_REQUEST_NULL) return;
     std::lock_guard lock(TheProcess().mutex);
     TheProcess().abandoned = true;
     // MPI cannot cancel a collective, and may write until the process ends.
-    new Transport::Memory(std::move(memory_));
-  }
+    (void)memory_.release();
+  }  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks): on purpose
 
   absl::StatusOr<bool> Test() override {
     int done = 0;
@@ -86,7 +87,7 @@ class MpiRequest final : public Request {
   MPI_Request* handle() { return &request_; }
 
  private:
-  Transport::Memory memory_;
+  std::unique_ptr<Transport::Memory> memory_;
   MPI_Request request_ = MPI_REQUEST_NULL;
 };
 
@@ -112,6 +113,7 @@ MPI_Op OperationOf(ReduceOp op) {
   }
 }
 
+// NOLINTBEGIN(clang-analyzer-optin.mpi.MPI-Checker): what begins here, MpiRequest waits for.
 class MpiTransport final : public Transport {
  public:
   explicit MpiTransport(MPI_Comm world) : world_(world) {
@@ -184,6 +186,7 @@ class MpiTransport final : public Transport {
   MPI_Comm world_;
   int rank_ = 0, size_ = 0;
 };
+// NOLINTEND(clang-analyzer-optin.mpi.MPI-Checker)
 
 absl::StatusOr<std::unique_ptr<Transport>> Open(TimePoint deadline) {
   Process& process = TheProcess();

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <limits>
 #include <string_view>
-#include <utility>
 
 namespace gyre::internal {
 
@@ -42,8 +41,8 @@ PriceModel PriceModelOf(const PathModel& path, int rails) {
 
 }  // namespace
 
-Selector::Selector(const PathModel& model, ForcedAlgorithms forced)
-    : model_(model), forced_(std::move(forced)), priced_(PricedAlgorithms()) {}
+Selector::Selector(const PathModel& model, const ForcedAlgorithms& forced)
+    : model_(model), forced_(forced), priced_(PricedAlgorithms()) {}
 
 Selection Selector::Select(const SelectionCase& what) {
   SelectionCase rounded = what;

@@ -39,7 +39,7 @@ struct Selection {
 // Thread-safe.
 class Selector {
  public:
-  explicit Selector(const PathModel& model, ForcedAlgorithms forced = {});
+  explicit Selector(const PathModel& model, const ForcedAlgorithms& forced = {});
 
   const PathModel& model() const { return model_; }
 
