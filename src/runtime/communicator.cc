@@ -70,8 +70,8 @@ Call Message(ConstTensorView in, TensorView out, int peer, bool send, const Call
 }
 
 // Equal segments. What does not divide is left over, and validation finds that the sum is wrong.
-std::vector<int64_t> Even(int64_t total, int size) {
-  return std::vector<int64_t>(static_cast<size_t>(size), total / size);
+internal::RankCounts Even(int64_t total, int size) {
+  return internal::RankCounts(static_cast<size_t>(size), total / size);
 }
 
 // The communicator's ranks, as ranks of the job.
@@ -232,7 +232,7 @@ absl::Status Communicator::Reduce(ConstTensorView in, TensorView out, int root, 
 }
 
 absl::Status Communicator::AllToAll(ConstTensorView in, TensorView out, const CallOptions& options) {
-  const std::vector<int64_t> counts = Even(in.count, size());
+  const internal::RankCounts counts = Even(in.count, size());
   return Run(Counted(Moving(CallKind::kAllToAll, in, out, options), counts, counts));
 }
 
@@ -289,7 +289,7 @@ Work Communicator::ReduceAsync(ConstTensorView in, TensorView out, int root, con
 }
 
 Work Communicator::AllToAllAsync(ConstTensorView in, TensorView out, const CallOptions& options) {
-  const std::vector<int64_t> counts = Even(in.count, size());
+  const internal::RankCounts counts = Even(in.count, size());
   return Start(Counted(Moving(CallKind::kAllToAll, in, out, options), counts, counts));
 }
 
