@@ -8,6 +8,17 @@
 
 namespace gyre::internal {
 
+namespace {
+
+constexpr int64_t kLittle = 256;  // bytes for one rank
+
+// Rounded up to whole cache lines.
+constexpr int64_t Lines(int64_t bytes) {
+  return (bytes + 63) / 64 * 64;
+}
+
+}  // namespace
+
 AllToAll::AllToAll(Group& group, const Call& call, const Signature& signature)
     : ArenaOperation(group, group.collective(), signature, *call.timeout, false),
       in_(call.in),
@@ -23,7 +34,13 @@ AllToAll::AllToAll(Group& group, const Call& call, const Signature& signature)
 
 // Of a rank that sends at most `longest` elements to another: what there is lies together.
 int64_t AllToAll::PieceLength(int64_t longest) const {
-  return std::min(longest, (channel().capacity - PlanBytes()) / (element_ * size()));
+  return std::min(longest, (channel().capacity - Lines(PlanBytes())) / (element_ * size()));
+}
+
+// Little data shares the plan's line, much begins on one of its own.
+int64_t AllToAll::PieceAt(int64_t piece, int receiver) const {
+  const int64_t first = piece * element_ < kLittle ? PlanBytes() : Lines(PlanBytes());
+  return first + receiver * piece * element_;
 }
 
 // In place, what one rank receives would overwrite what others have yet to read.

@@ -23,7 +23,7 @@ class AllToAll final : public ArenaOperation {
   int64_t PlanBytes() const { return 2 * size() * static_cast<int64_t>(sizeof(int64_t)); }
   int64_t Planned(int member, int64_t entry);
   int64_t PieceLength(int64_t longest) const;
-  int64_t PieceAt(int64_t piece, int receiver) const { return PlanBytes() + receiver * piece * element_; }  // in a slot
+  int64_t PieceAt(int64_t piece, int receiver) const;  // in a slot
   std::byte* Payload(int member) { return meeting().slot(member).payload(channel().capacity); }
 
   const ConstTensorView in_;

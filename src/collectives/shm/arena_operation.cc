@@ -7,18 +7,28 @@
 
 namespace gyre::internal {
 
+namespace {
+
+// From a few MiB on memcpy writes past the caches. That is right for what no cache can hold; what is shorter than that
+// goes in blocks too short for it.
+constexpr int64_t kPastCaches = 16 << 20;
+constexpr int64_t kBlock = 256 << 10;
+
+}  // namespace
+
 void Copies::Add(void* to, const void* from, int64_t bytes) {
-  if (bytes > 0 && to != from)
-    copies_.push_back({static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes});
+  if (bytes == 0 || to == from) return;
+  const int64_t block = bytes < kPastCaches ? kBlock : bytes;
+  copies_.push_back({static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes, block});
 }
 
 bool Copies::Advance(int64_t bytes) {
   while (next_ < copies_.size() && bytes > 0) {
     Copy& copy = copies_[next_];
-    const int64_t now = std::min(bytes, copy.bytes);
+    const int64_t now = std::min({bytes, copy.bytes, copy.block});
     std::memcpy(copy.to, copy.from, static_cast<size_t>(now));
     bytes -= now;
-    copy = {copy.to + now, copy.from + now, copy.bytes - now};
+    copy = {copy.to + now, copy.from + now, copy.bytes - now, copy.block};
     if (copy.bytes == 0) ++next_;
   }
   return next_ == copies_.size();

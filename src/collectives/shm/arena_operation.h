@@ -29,6 +29,7 @@ class Copies {
     std::byte* to;
     const std::byte* from;
     int64_t bytes;
+    int64_t block;  // most bytes at a time
   };
   std::vector<Copy> copies_;
   size_t next_ = 0;
