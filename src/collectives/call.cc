@@ -119,8 +119,8 @@ device::Reduction ReductionOf(const Call& call, int size) {
   return device::MakeReduction(call.in.dtype, call.op, call.prescale, call.postscale, size);
 }
 
-std::vector<int64_t> Displacements(std::span<const int64_t> counts) {
-  std::vector<int64_t> begins(counts.size());
+RankCounts Displacements(std::span<const int64_t> counts) {
+  RankCounts begins(counts.size());
   std::exclusive_scan(counts.begin(), counts.end(), begins.begin(), int64_t{0});
   return begins;
 }

@@ -6,8 +6,8 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "device/reduce.h"
 #include "gyre/tensor.h"
@@ -60,7 +60,10 @@ Signature SignatureOf(const Call& call);
 // "allreduce(f32, 1000 elements, sum)".
 std::string Describe(const Signature& signature);
 
+// Numbers by rank, without an allocation where the ranks are few.
+using RankCounts = absl::InlinedVector<int64_t, 8>;
+
 // Where each of consecutive segments begins.
-std::vector<int64_t> Displacements(std::span<const int64_t> counts);
+RankCounts Displacements(std::span<const int64_t> counts);
 
 }  // namespace gyre::internal

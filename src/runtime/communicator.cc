@@ -97,8 +97,8 @@ void Watch(internal::CallObserver* observer, const Call& call, internal::Pollabl
 }
 
 // Equal segments. What does not divide is left over, and validation finds that the sum is wrong.
-std::vector<int64_t> Even(int64_t total, int size) {
-  return std::vector<int64_t>(static_cast<size_t>(size), total / size);
+internal::RankCounts Even(int64_t total, int size) {
+  return internal::RankCounts(static_cast<size_t>(size), total / size);
 }
 
 Call Even(Call call) {
@@ -288,7 +288,7 @@ absl::Status Communicator::Reduce(ConstTensorView in, TensorView out, int root, 
 }
 
 absl::Status Communicator::AllToAll(ConstTensorView in, TensorView out, const CallOptions& options) {
-  const std::vector<int64_t> counts = Even(in.count, size());
+  const internal::RankCounts counts = Even(in.count, size());
   return Run(Even(Counted(Moving(CallKind::kAllToAll, in, out, options), counts, counts)));
 }
 
@@ -345,7 +345,7 @@ Work Communicator::ReduceAsync(ConstTensorView in, TensorView out, int root, con
 }
 
 Work Communicator::AllToAllAsync(ConstTensorView in, TensorView out, const CallOptions& options) {
-  const std::vector<int64_t> counts = Even(in.count, size());
+  const internal::RankCounts counts = Even(in.count, size());
   return Start(Even(Counted(Moving(CallKind::kAllToAll, in, out, options), counts, counts)));
 }
 

@@ -152,7 +152,7 @@ absl::StatusOr<Meetings> RuntimeState::Meet(const std::vector<int>& ranks, std::
                                             uint64_t id) const {
   Meetings meetings;
   const std::vector<int> local = OnThisHost(ranks);
-  const GroupLayout layout{.size = static_cast<int>(local.size())};
+  const GroupLayout layout{.size = static_cast<int>(local.size()), .crowded = crowded_};
   std::vector<int64_t> local_regions;
   std::vector<int> numbers;
   for (size_t number = 0; number < ranks.size(); ++number) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "collectives/call.h"
 #include "collectives/hierarchical/team.h"
 #include "collectives/shm/slices.h"
 
@@ -45,8 +46,8 @@ class RailOrder {
 
  private:
   std::vector<int64_t> counts_;
-  std::vector<int64_t> plain_begins_;  // in the order of ranks
-  std::vector<int64_t> begins_;        // in rail order
+  RankCounts plain_begins_;      // in the order of ranks
+  std::vector<int64_t> begins_;  // in rail order
   std::vector<std::vector<Range>> by_rail_;
   int64_t total_ = 0;
 };

@@ -19,9 +19,9 @@ class HierarchicalAllToAll final : public HierarchicalOperation {
   std::unique_ptr<Operation> WithinHost();
   std::unique_ptr<Executor> BetweenHosts();
 
-  const std::vector<int64_t> sends_, receives_;              // elements by rank
-  const std::vector<int64_t> send_begins_, receive_begins_;  // where their segments begin
-  std::vector<std::byte> in_;                                // a copy, where output goes into the same buffer
+  const std::vector<int64_t> sends_, receives_;    // elements by rank
+  const RankCounts send_begins_, receive_begins_;  // where their segments begin
+  std::vector<std::byte> in_;                      // a copy, where output goes into the same buffer
   const std::byte* from_;
   std::vector<std::byte> host_in_, host_out_;  // the host's segments, by local rank
 };

@@ -1,43 +1,71 @@
 #include "collectives/shm/allgather.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "collectives/shm/slices.h"
 
 namespace gyre::internal {
 
+namespace {
+
+int64_t Longest(std::span<const int64_t> counts) {
+  return *std::ranges::max_element(counts);
+}
+
+}  // namespace
+
 AllGather::AllGather(Group& group, const Call& call, const Signature& signature)
-    : Operation(group, group.collective(), signature, *call.timeout),
+    : ArenaOperation(group, group.collective(), signature, *call.timeout,
+                     Longest(call.counts) * DTypeSize(call.in.dtype) <= SmallBytes(group)),
       in_(call.in),
       out_(call.out),
       element_(DTypeSize(in_.dtype)),
       counts_(call.counts.begin(), call.counts.end()),
       begins_(Displacements(call.counts)),
-      chunk_elements_(channel().capacity / element_),
-      rounds_(std::max<int64_t>(1, CeilDivide(*std::ranges::max_element(counts_), chunk_elements_))) {}
+      chunk_elements_(channel().capacity >> std::countr_zero(static_cast<uint64_t>(element_))),
+      chunks_(Longest(counts_) <= chunk_elements_ ? 1 : CeilDivide(Longest(counts_), chunk_elements_)) {}
 
-void AllGather::Publish(int64_t round) {
-  const Range piece = PieceOf(in_.count, chunk_elements_, round);
+std::byte* AllGather::Segment(int member) const {
+  return static_cast<std::byte*>(out_.data) + begins_[static_cast<size_t>(member)] * element_;
+}
+
+void AllGather::PublishChunk(int64_t chunk) {
+  const Range piece = PieceOf(in_.count, chunk_elements_, chunk);
   const int64_t bytes = piece.count * element_;
   if (bytes == 0) return;
   std::memcpy(meeting().mine().payload(bytes), static_cast<const char*>(in_.data) + piece.begin * element_,
               static_cast<size_t>(bytes));
 }
 
-AllGather::Next AllGather::Consume(int64_t round) {
+AllGather::Next AllGather::ConsumeChunk(int64_t chunk) {
   for (int m = 0; m < size(); ++m) {
-    const auto index = static_cast<size_t>(m);
-    const Range piece = PieceOf(counts_[index], chunk_elements_, round);
+    const Range piece = PieceOf(counts_[static_cast<size_t>(m)], chunk_elements_, chunk);
     const int64_t bytes = piece.count * element_;
     if (bytes == 0) continue;
     // Its own not from the slot, whose lines the others have taken by now (Meeting::Gathered).
     const void* const from = m == rank() ? static_cast<const char*>(in_.data) + piece.begin * element_
                                          : static_cast<const void*>(meeting().slot(m).payload(bytes));
-    std::memmove(static_cast<char*>(out_.data) + (begins_[index] + piece.begin) * element_, from,
-                 static_cast<size_t>(bytes));
+    void* const to = Segment(m) + piece.begin * element_;
+    if (to != from) std::memcpy(to, from, static_cast<size_t>(bytes));
   }
-  return round + 1 < rounds_ ? Next::kRound : Next::kEnd;
+  return chunk + 1 < chunks_ ? Next::kRound : Next::kEnd;
+}
+
+shm::Slot::Offsets AllGather::Share() {
+  return {OffsetOf(in_.data, in_.bytes()), shm::kNowhere};
+}
+
+bool AllGather::BeginDirect() {
+  copies_.Add(Segment(rank()), in_.data, in_.bytes());
+  for (int step = 1; step < size(); ++step) {  // each begins with another, so that not all read from one
+    const int m = (rank() + step) % size();
+    const std::byte* const from = Reach(m, meeting().slot(m).offsets.in, SegmentBytes(m));
+    if (from == nullptr) return false;
+    copies_.Add(Segment(m), from, SegmentBytes(m));
+  }
+  return true;
 }
 
 }  // namespace gyre::internal

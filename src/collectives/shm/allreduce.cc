@@ -12,8 +12,10 @@ namespace gyre::internal {
 
 namespace {
 
-// Up to here a copy through the slot costs less than push's second meeting.
-constexpr int64_t kDirectBytes = 1 << 10;
+// Up to here copies through the slots cost less than a second meeting.
+int64_t DirectBytes(const Group& group) {
+  return group.layout().crowded ? 16 << 10 : 1 << 10;
+}
 
 // Of plain buffers: up to here every rank reduces everything itself.
 constexpr int kDirectRanks = 3;
@@ -39,7 +41,7 @@ AllReduce::AllReduce(Group& group, const Call& call, const Signature& signature)
       element_(DTypeSize(in_.dtype)),
       chunk_elements_(channel().capacity >> std::countr_zero(static_cast<uint64_t>(element_))),
       chunks_(in_.count <= chunk_elements_ ? 1 : CeilDivide(in_.count, chunk_elements_)),
-      way_(in_.bytes() <= kDirectBytes ? Way::kDirect : Way::kUndecided) {}
+      way_(in_.bytes() <= DirectBytes(group) ? Way::kDirect : Way::kUndecided) {}
 
 int64_t AllReduce::ChunkCount(int64_t chunk) const {
   return PieceOf(in_.count, chunk_elements_, chunk).count;
@@ -70,9 +72,11 @@ AllReduce::Next AllReduce::Consume(int64_t round) {
     case Way::kUndecided: return Decide(round);
     case Way::kDirect: return Direct(round - first_round_);
     case Way::kPipelined: return Pipelined(round - first_round_);
-    case Way::kPush: return to_push_ > 0 ? PushPiece() : Next::kEnd;  // the second meeting: all slices are stored
+    case Way::kPush: break;
   }
-  return Next::kEnd;
+  if (to_push_ > 0) return PushPiece();
+  // The second meeting: all slices are stored. A member that has given up meanwhile may have changed its buffers.
+  return group().usable() ? Next::kEnd : EndBroken();
 }
 
 AllReduce::Next AllReduce::Decide(int64_t round) {

@@ -47,6 +47,7 @@ struct GroupLayout {
   int size = 1;
   int64_t capacity = 256 << 10;         // bytes of a chunk of a collective
   int64_t message_capacity = 64 << 10;  // bytes of a chunk of a message
+  bool crowded = false;                 // the host's ranks outnumber its CPUs: every meeting costs a change of tasks
 
   // What a receiver's slots hold beside the header: why it refused its own call.
   static constexpr int64_t kWordsCapacity = 512;

@@ -178,6 +178,11 @@ Operation::Next Operation::GiveUpOn(int member) {
   return Next::kEnd;
 }
 
+Operation::Next Operation::EndBroken() {
+  FindCause();
+  return Next::kEnd;
+}
+
 void Operation::EndWith(absl::Status status) {
   status_ = std::move(status);
   End();

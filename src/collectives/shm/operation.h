@@ -62,6 +62,9 @@ class Operation : public Pollable {
   Next GiveUp(absl::Status status);
   Next GiveUpOn(int member);
 
+  // From Consume, where the group is not usable: ends the operation for the reason of that.
+  Next EndBroken();
+
   // "allreduce(f32, 1000 elements, sum), call 17".
   std::string Context() const;
 
