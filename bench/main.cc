@@ -73,6 +73,12 @@ void AddKernels(CLI::App& app, gyre::bench::KernelOptions& options) {
   command->add_option("--json", options.json, "Also write JSON lines to this file");
 }
 
+void AddNamed(CLI::App& app, gyre::bench::NamedOptions& options) {
+  CLI::App* command = app.add_subcommand("named", "One allreduce by name, from its submission to its end");
+  command->add_option("-s,--size", options.size, "In bytes (8, 64K, 256M)")->capture_default_str();
+  command->add_option("--iters", options.samples, "Samples")->check(CLI::PositiveNumber)->capture_default_str();
+}
+
 void AddPrice(CLI::App& app, gyre::bench::PriceOptions& options) {
   CLI::App* command = app.add_subcommand(
       "price", "What each algorithm between hosts would cost on any number of them, simulated; start it alone");
@@ -106,11 +112,13 @@ struct Options {
   gyre::bench::CollectiveOptions collective;
   gyre::bench::SweepOptions memory;
   gyre::bench::KernelOptions kernels;
+  gyre::bench::NamedOptions named;
   gyre::bench::PriceOptions price;
 };
 
 absl::Status Run(const CLI::App& app, const Options& options, const std::string& line) {
   if (app.got_subcommand("kernels")) return gyre::bench::RunKernels(options.kernels);
+  if (app.got_subcommand("named")) return gyre::bench::RunNamed(options.named);
   if (app.got_subcommand("price")) return gyre::bench::RunPrice(options.price, line);
   if (app.got_subcommand("memory")) return gyre::bench::RunMemory(options.memory, line);
   const auto* const chosen = std::ranges::find_if(kOperations, [&app](Operation operation) {
@@ -129,6 +137,7 @@ int main(int argc, char** argv) {
   for (const Operation operation : kOperations) AddCollective(app, operation, options.collective);
   AddMemory(app, options.memory);
   AddKernels(app, options.kernels);
+  AddNamed(app, options.named);
   AddPrice(app, options.price);
   try {
     app.parse(argc, argv);

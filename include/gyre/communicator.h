@@ -143,6 +143,7 @@ class GYRE_EXPORT Communicator {
   absl::StatusOr<std::unique_ptr<Communicator>> Split(std::span<const int> ranks, const CallOptions& options = {});
 
  private:
+  friend class NamedOperations;
   friend class Runtime;
   explicit Communicator(std::shared_ptr<internal::CommunicatorState> state);
   absl::Status Run(internal::Call&& call);

@@ -4,6 +4,7 @@
 #include "gyre/arena.h"
 #include "gyre/communicator.h"
 #include "gyre/dtype.h"
+#include "gyre/named_operations.h"
 #include "gyre/optimizer.h"
 #include "gyre/options.h"
 #include "gyre/runtime.h"
