@@ -30,6 +30,14 @@ struct KernelOptions {
 // Benchmark.
 absl::Status RunKernels(const KernelOptions& options);
 
+struct NamedOptions {
+  std::string size = "1K";
+  int samples = 2000;
+};
+
+// One operation by name from its submission to its end: in a frozen order, and negotiated each time.
+absl::Status RunNamed(const NamedOptions& options);
+
 struct PriceOptions {
   std::string operation = "allreduce";  // "all": every one
   std::vector<int> ranks = {4, 64, 1024, 16384};

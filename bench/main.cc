@@ -76,6 +76,12 @@ void AddKernels(CLI::App& app, gyre::bench::KernelOptions& options) {
   command->add_option("--json", options.json, "Also write JSON lines to this file");
 }
 
+void AddNamed(CLI::App& app, gyre::bench::NamedOptions& options) {
+  CLI::App* command = app.add_subcommand("named", "One allreduce by name, from its submission to its end");
+  command->add_option("-s,--size", options.size, "In bytes (8, 64K, 256M)")->capture_default_str();
+  command->add_option("--iters", options.samples, "Samples")->check(CLI::PositiveNumber)->capture_default_str();
+}
+
 void AddPrice(CLI::App& app, gyre::bench::PriceOptions& options) {
   CLI::App* command = app.add_subcommand(
       "price", "What each algorithm between hosts would cost on any number of them, simulated; start it alone");
@@ -193,6 +199,7 @@ struct Options {
   gyre::bench::CollectiveOptions collective;
   gyre::bench::SweepOptions memory;
   gyre::bench::KernelOptions kernels;
+  gyre::bench::NamedOptions named;
   gyre::bench::PriceOptions price;
   gyre::bench::StepOptions step;
   gyre::bench::CompressionOptions compression;
@@ -202,6 +209,7 @@ struct Options {
 absl::Status Run(const CLI::App& app, const Options& options, const std::string& line) {
   if (app.got_subcommand("kernels")) return gyre::bench::RunKernels(options.kernels);
   if (app.got_subcommand("compression")) return gyre::bench::RunCompression(options.compression, line);
+  if (app.got_subcommand("named")) return gyre::bench::RunNamed(options.named);
   if (app.got_subcommand("price")) return gyre::bench::RunPrice(options.price, line);
   if (app.got_subcommand("step")) return gyre::bench::RunStep(options.step, line);
   if (app.got_subcommand("tune")) return gyre::bench::RunTune(options.tune, line);
@@ -222,6 +230,7 @@ int main(int argc, char** argv) {
   for (const Operation operation : kOperations) AddCollective(app, operation, options.collective);
   AddMemory(app, options.memory);
   AddKernels(app, options.kernels);
+  AddNamed(app, options.named);
   AddPrice(app, options.price);
   AddStep(app, options.step);
   AddCompression(app, options.compression);

@@ -144,6 +144,7 @@ class GYRE_EXPORT Communicator {
 
  private:
   friend class GradientReducer;
+  friend class NamedOperations;
   friend class Runtime;
   explicit Communicator(std::shared_ptr<internal::CommunicatorState> state);
   absl::Status Run(internal::Call&& call);

@@ -10,6 +10,7 @@
 namespace gyre {
 
 namespace internal {
+class Conductor;
 class Pollable;
 class Progress;
 }  // namespace internal
@@ -29,6 +30,7 @@ class [[nodiscard]] GYRE_EXPORT Work {
 
  private:
   friend class Communicator;
+  friend class internal::Conductor;
   Work(std::shared_ptr<internal::Pollable> operation, std::shared_ptr<internal::Progress> progress)
       : operation_(std::move(operation)), progress_(std::move(progress)) {}
 

@@ -47,7 +47,7 @@ NamedSignature ReadSignature(WireReader& reader) {
 }
 
 bool Valid(const NamedSignature& signature) {
-  return signature.kind >= NamedKind::kAllReduce && signature.kind <= NamedKind::kBroadcast &&
+  return signature.kind >= NamedKind::kAllReduce && signature.kind <= NamedKind::kRefused &&
          static_cast<int>(signature.dtype) < kDTypeCount && static_cast<int>(signature.op) < kReduceOpCount &&
          signature.count >= 0 && signature.group_size >= 1 && signature.group_index >= 0 &&
          signature.group_index < signature.group_size;
@@ -98,6 +98,7 @@ bool Valid(const Decision& decision) {
 }  // namespace
 
 bool Agree(const NamedSignature& one, const NamedSignature& other) {
+  if (one.kind == NamedKind::kRefused) return false;
   const bool counts = one.kind == NamedKind::kAllGather || one.count == other.count;
   const auto rest = [](const NamedSignature& s) {
     return std::tuple(s.kind, s.dtype, s.op, s.root, std::bit_cast<uint64_t>(s.prescale),
@@ -116,6 +117,7 @@ std::string Describe(const NamedSignature& signature) {
       if (signature.postscale != 1.0) absl::StrAppend(&text, ", postscale ", signature.postscale);
       break;
     case NamedKind::kAllGather: text = absl::StrCat("allgather(", elements); break;
+    case NamedKind::kRefused: return "a call with wrong arguments";
     case NamedKind::kBroadcast: text = absl::StrCat("broadcast(", elements, ", root ", signature.root); break;
   }
   text += ")";

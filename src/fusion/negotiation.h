@@ -19,7 +19,12 @@
 
 namespace gyre::internal {
 
-enum class NamedKind : uint8_t { kAllReduce = 1, kAllGather, kBroadcast };
+enum class NamedKind : uint8_t {
+  kAllReduce = 1,
+  kAllGather,
+  kBroadcast,
+  kRefused,  // what a rank announces in place of one with wrong arguments: it agrees with none
+};
 
 // What all ranks must agree on of a named operation; of an allgather, the count excepted.
 struct NamedSignature {

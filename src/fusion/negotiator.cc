@@ -179,6 +179,7 @@ void Negotiator::Fail(const Decision& decision) {
 }
 
 void Negotiator::OnStepEnded(const absl::Status& status) {
+  if (over()) return;
   const NamedStep step = *std::exchange(running_, std::nullopt);
   const bool may_differ = step.kind != NamedStep::Kind::kRun;
   if (!status.ok() && !(may_differ && absl::IsInvalidArgument(status))) {
@@ -205,7 +206,6 @@ void Negotiator::EndOne(const std::string& name, absl::Status status) {
 void Negotiator::End(const absl::Status& status) {
   if (over()) return;
   over_ = status;
-  running_.reset();
   decisions_.clear();
   if (join_ticket_ != 0) ended_.push_back({std::exchange(join_ticket_, 0), status});
   for (const auto& [name, pending] : pending_) ended_.push_back({pending.ticket, status});

@@ -62,7 +62,8 @@ class Negotiator {
 
   // --- Collective calls ---
 
-  // The next call, if there is one by now and the last has ended. It stays where it is until OnStepEnded or End.
+  // The next call, if there is one by now and the last has ended. It stays where it is until OnStepEnded, or for good
+  // once it is over.
   const NamedStep* NextStep();
   void OnStepEnded(const absl::Status& status);
 
@@ -77,6 +78,8 @@ class Negotiator {
   // --- What came of it ---
 
   std::vector<NamedEnd> TakeEnded() { return std::exchange(ended_, {}); }
+  bool may_report() const { return unreported_; }  // otherwise TakeReport has nothing
+  const absl::Status& over_status() const { return over_; }
   bool over() const { return !over_.ok(); }  // the coordinator has let go, or End was called
   bool frozen() const { return generation_ % 2 == 1; }
   bool idle() const { return pending_.empty() && decisions_.empty() && !running_; }

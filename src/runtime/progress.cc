@@ -57,6 +57,13 @@ void Progress::Start(const std::shared_ptr<void>& owner, Lane& lane, std::shared
   WakeBackground();
 }
 
+bool Progress::Nudge(Lane& lane) {
+  const shm::Progress progress = lane.Drive(nullptr);
+  if (progress == shm::Progress::kNone) doorbell().Ring();
+  if (progress == shm::Progress::kDone) OnEnded();
+  return progress != shm::Progress::kNone;
+}
+
 void Progress::Queue(const std::shared_ptr<void>& owner, Lane& lane, std::shared_ptr<Pollable> operation) {
   std::lock_guard lock(mutex_);
   lane.Enqueue(std::move(operation));

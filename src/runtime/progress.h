@@ -30,6 +30,10 @@ class Progress {
   // Queues the operation and returns at once.
   void Start(const std::shared_ptr<void>& owner, Lane& lane, std::shared_ptr<Pollable> operation);
 
+  // What is queued in the lane can go on: drives it once on this thread; true if it moved. Otherwise another thread may
+  // drive it: sees to it that who sleeps looks again.
+  bool Nudge(Lane& lane);
+
   // Returns when the operation is done; advances whatever is queued meanwhile.
   void Wait(Pollable& operation);
 

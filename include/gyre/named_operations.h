@@ -1,0 +1,111 @@
+// NamedOperations: collective operations that are matched by name instead of by the order of calls. Ranks submit them
+// in any order, from any thread; each runs once all ranks have submitted it.
+//
+// After three identical cycles of names the order is frozen, and from then on operations run with no messages but their
+// own data, as long as every rank goes on with the same names. A rank that does something else ends that for all, and
+// it begins again. In a frozen order an operation waits for those before it, 100 ms at most; one that is never
+// submitted holds the others up for no longer than half their time-outs.
+//
+// Status of an operation, the same on all ranks that have submitted it:
+//   kInvalidArgument     ranks submitted it differently (what, dtype, count, reduction, scales, root, group), one had
+//                        wrong arguments, or a rank that it needs has joined: says who and what
+//   kDeadlineExceeded    names the tensor and the ranks that did not submit it within the time-out of the first who
+//   did.
+//                        Those learn the same when they submit it, so that names stay in step
+//   kAlreadyExists       an operation of that name is in flight on this rank; the others are not told
+//   kAborted             a rank was lost, or has destroyed its NamedOperations: nothing runs any more
+//   kFailedPrecondition  this rank has joined, or nothing runs any more
+//   others               as of Communicator's operations; nothing runs any more
+// After the first four the tensors are as they were and the others go on.
+//
+// Thread-safe. Buffers must stay alive and untouched until the Work is done. Submitting never blocks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "gyre/communicator.h"
+#include "gyre/export.h"
+#include "gyre/tensor.h"
+#include "gyre/work.h"
+
+namespace gyre {
+
+namespace internal {
+class Conductor;
+}  // namespace internal
+
+// A tensor that is the input and the output of an operation.
+struct NamedTensor {
+  std::string name;
+  TensorView view;
+};
+
+// What an allgather brings: every rank's elements, in rank order.
+struct Gathered {
+  std::vector<std::byte> bytes;
+  std::vector<int64_t> counts;  // elements by rank
+};
+
+// Of this rank, since Create.
+struct NamedStatistics {
+  int64_t control_messages = 0;   // sent, to agree: none while the order is frozen
+  int64_t agreements = 0;         // over several hosts: exchanges of one byte, one before each frozen operation
+  int64_t operations = 0;         // carried out
+  int64_t frozen_operations = 0;  // of these, in a frozen order
+  int64_t freezes = 0;            // how often the order was frozen
+  std::string last_deviation;     // who left a frozen order last, with both sides' tensors; empty: nobody
+};
+
+class GYRE_EXPORT NamedOperations {
+ public:
+  // Collective over the communicator, of which it makes one of its own (Communicator::Split): operations by name and
+  // calls on `communicator` never meet. It may be destroyed before or after the communicator and the runtime.
+  static absl::StatusOr<std::unique_ptr<NamedOperations>> Create(Communicator& communicator);
+
+  // Ends it on all ranks. Operations of this rank in flight end in kFailedPrecondition, unless all ranks have begun
+  // them. Waits until the other ranks' threads have taken note, a second at most: so destroy it when all work is done.
+  ~NamedOperations();
+  NamedOperations(const NamedOperations&) = delete;
+  NamedOperations& operator=(const NamedOperations&) = delete;
+
+  // What each does, and what its options mean: Communicator's method of the same name. Tensors of a name have equal
+  // counts on all ranks, an allgather's excepted.
+  Work AllReduce(std::string_view name, ConstTensorView in, TensorView out, const ReduceOptions& options = {});
+  Work AllReduce(std::string_view name, TensorView in_out, const ReduceOptions& options = {});
+  Work AllGather(std::string_view name, ConstTensorView in, Gathered& out, const CallOptions& options = {});
+  Work Broadcast(std::string_view name, TensorView in_out, int root, const CallOptions& options = {});
+
+  // A group, all or nothing: none runs before all ranks have submitted all of it, and then they run in this order. The
+  // Work ends when all have, with the first error.
+  Work AllReduce(std::span<const NamedTensor> group, const ReduceOptions& options = {});
+
+  // This rank has run out of data. Until all ranks have joined, it contributes to what the others submit: zeros to
+  // sums, what is neutral to min, max and product (which then take no prescale), nothing to allgathers. Averages are
+  // over the ranks that have data. The Work ends when all have joined, without a time-out. *last_rank, if given: who
+  // joined last; it must live until then. Until then this rank submits nothing.
+  Work Join(int* last_rank = nullptr);
+
+  // Blocking: every tensor becomes the root's; in any order, for they are matched by name.
+  absl::Status BroadcastParameters(std::span<const NamedTensor> parameters, int root, const CallOptions& options = {});
+
+  // Blocking: `object` becomes the root's, of whatever size.
+  absl::Status BroadcastObject(std::string_view name, std::vector<std::byte>& object, int root,
+                               const CallOptions& options = {});
+
+  NamedStatistics statistics() const;
+
+ private:
+  explicit NamedOperations(std::shared_ptr<internal::Conductor> conductor);
+
+  const std::shared_ptr<internal::Conductor> conductor_;
+};
+
+}  // namespace gyre

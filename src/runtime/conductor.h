@@ -1,0 +1,125 @@
+// Conductor: what NamedOperations is. It drives the two state machines of negotiation with the messages and calls of a
+// communicator of its own. It is one more operation among those that Progress advances, for as long as it lives, so
+// that there is no thread of its own: whoever submits or waits does its work, or else the progress thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "collectives/lane.h"
+#include "fusion/coordinator.h"
+#include "fusion/negotiator.h"
+#include "gyre/named_operations.h"
+#include "runtime/composition.h"
+#include "runtime/message_link.h"
+#include "runtime/named_call.h"
+
+namespace gyre::internal {
+
+// One operation as it was asked for.
+struct NamedRequest {
+  std::string name;
+  NamedSignature signature;
+  NamedBuffers buffers;
+};
+
+class Conductor final : public Pollable, public std::enable_shared_from_this<Conductor> {
+ public:
+  // `communicator`: its own; `state`: what that is.
+  Conductor(std::unique_ptr<Communicator> communicator, std::shared_ptr<CommunicatorState> state);
+
+  // From now on it is advanced.
+  void Begin();
+
+  // --- Any thread ---
+
+  Communicator& communicator() const { return *communicator_; }
+  const Config& config() const { return state_->runtime().config(); }
+
+  // Some operations, a group where there are several. `refusal`: this rank's arguments are wrong.
+  Work Submit(std::vector<NamedRequest> requests, const absl::Status& refusal);
+  Work Join(int* last_rank);
+
+  // Tells the other ranks and returns when nothing is under way any more. The last call.
+  void Leave();
+
+  NamedStatistics statistics() const;
+
+  // --- Pollable ---
+
+  shm::Progress Poll() override;
+  bool Check(TimePoint now) override;
+  void StartClock(TimePoint) override {}
+  bool AddWaits(std::vector<pollfd>&) const override { return negotiator_.idle(); }
+  TimePoint deadline() const override { return TimePoint(Duration(deadline_.load())); }
+
+ private:
+  // What a Work of the user's refers to: an operation, a group of them, or a join.
+  class Handle;
+  struct Wish {
+    std::vector<NamedRequest> requests;  // none: a join
+    TimePoint time{};
+    std::shared_ptr<Handle> handle;
+  };
+  struct Operation {
+    NamedBuffers buffers;
+    std::shared_ptr<Handle> handle;
+  };
+
+  Work Ask(Wish wish);
+  void Nudge();
+  bool Advance();
+  bool TakeWishes();
+  void Accept(Wish& wish);
+  bool Receive();
+  void OnMessage(int peer, const std::string& bytes);
+  bool DriveCall();
+  bool Talk();
+  void Deliver(std::vector<Decision> decisions);
+  void SendTo(int peer, std::string bytes);
+  bool Finish();
+  void End(const NamedEnd& end);
+  void GiveUp(const absl::Status& status);
+  void Publish();
+  bool Drained() const;
+  void FindDeadline();
+  MessageLink* LinkTo(int peer) const { return links_[static_cast<size_t>(peer)].get(); }
+
+  const std::unique_ptr<Communicator> communicator_;
+  const std::shared_ptr<CommunicatorState> state_;
+  const int rank_;
+  Lane lane_;
+  std::atomic<Duration::rep> deadline_{TimePoint::max().time_since_epoch().count()};
+
+  // --- Of whoever drives it ---
+  Negotiator negotiator_;
+  std::optional<Coordinator> coordinator_;           // on rank 0
+  std::vector<std::unique_ptr<MessageLink>> links_;  // by peer: on rank 0 with all others, elsewhere with rank 0
+  NamedCallRunner runner_;
+  std::map<uint64_t, Operation> operations_;  // by ticket
+  uint64_t last_ticket_ = 0;
+  uint64_t generation_ = 0;
+  bool deviating_ = false;            // the call under way carries out nothing
+  std::optional<NamedEnd> deferred_;  // an operation that was given up while a call still uses its buffers
+  bool left_ = false;                 // somebody has left: all messages but a goodbye have been said
+  bool broken_ = false;
+  bool told_over_ = false;
+  NamedStatistics counted_;
+
+  mutable std::mutex mutex_;
+  std::vector<Wish> wishes_;        // guarded by mutex_
+  bool leaving_ = false;            // guarded by mutex_
+  TimePoint leave_by_{};            // guarded by mutex_
+  absl::Status over_;               // guarded by mutex_
+  NamedStatistics statistics_;      // guarded by mutex_
+  std::atomic<bool> asked_{false};  // there may be wishes
+};
+
+}  // namespace gyre::internal

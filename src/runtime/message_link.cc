@@ -1,0 +1,69 @@
+#include "runtime/message_link.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "base/status.h"
+
+namespace gyre::internal {
+
+namespace {
+
+// A peer that has nothing to say is no error; one that is lost ends the wait.
+constexpr CallOptions kForever{.timeout = std::chrono::hours(24 * 365 * 10)};
+
+// Longer than any list of names; a longer one is a defect, not a message.
+constexpr uint32_t kLongest = uint32_t{1} << 30;
+
+TensorView BytesOf(std::string& bytes, size_t from) {
+  return {bytes.data() + from, static_cast<int64_t>(bytes.size() - from), DType::kU8};
+}
+
+}  // namespace
+
+void MessageLink::Listen() {
+  listening_ = true;
+  in_rest_ = false;
+  receive_ = communicator_.ReceiveAsync(frame_, peer_, kForever);
+}
+
+void MessageLink::Send(std::string bytes) {
+  Outgoing& out = outgoing_.emplace_back();
+  out.bytes = std::move(bytes);
+  out.frame = {};
+  const auto length = static_cast<uint32_t>(out.bytes.size());
+  std::memcpy(out.frame.data(), &length, sizeof(length));
+  std::memcpy(out.frame.data() + sizeof(length), out.bytes.data(), std::min(out.bytes.size(), kInline));
+  out.first = communicator_.SendAsync(out.frame, peer_, kForever);
+  if (out.bytes.size() > kInline) out.second = communicator_.SendAsync(BytesOf(out.bytes, kInline), peer_, kForever);
+}
+
+std::optional<absl::StatusOr<std::string>> MessageLink::Poll() {
+  while (!outgoing_.empty() && outgoing_.front().first.Done() && outgoing_.front().second.Done()) outgoing_.pop_front();
+  if (!listening_ || !receive_.Done()) return std::nullopt;
+  if (absl::Status status = receive_.Wait(); !status.ok()) {
+    listening_ = false;
+    return status;
+  }
+  if (!in_rest_) {
+    uint32_t length = 0;
+    std::memcpy(&length, frame_.data(), sizeof(length));
+    if (length > kLongest) {
+      listening_ = false;
+      return absl::DataLossError("a message about named operations has an impossible length");
+    }
+    bytes_.assign(length, '\0');
+    std::memcpy(bytes_.data(), frame_.data() + sizeof(length), std::min<size_t>(length, kInline));
+    if (length > kInline) {
+      in_rest_ = true;
+      receive_ = communicator_.ReceiveAsync(BytesOf(bytes_, kInline), peer_, kForever);
+      return std::nullopt;
+    }
+  }
+  listening_ = false;
+  return std::move(bytes_);
+}
+
+}  // namespace gyre::internal

@@ -1,0 +1,149 @@
+#include "gyre/named_operations.h"
+
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "collectives/call.h"
+#include "runtime/conductor.h"
+
+namespace gyre {
+
+namespace {
+
+using internal::Call;
+using internal::CallKind;
+using internal::NamedKind;
+using internal::NamedRequest;
+using internal::NamedSignature;
+
+using Timeout = std::optional<std::chrono::milliseconds>;
+
+// Fills in what all kinds share. `call`: the same as a call of the communicator, to see whether its arguments are
+// right; wrong ones are announced as such, so that the other ranks do not wait.
+NamedRequest Checked(const internal::Conductor& conductor, NamedRequest request, const Call& call,
+                     absl::Status& refusal) {
+  const Communicator& communicator = conductor.communicator();
+  absl::Status status = internal::Validate(call, communicator.rank(), communicator.size());
+  if (request.name.empty()) status = absl::InvalidArgumentError("the name is empty");
+  const bool timed = call.timeout && call.timeout->count() > 0;
+  request.buffers.timeout = timed ? *call.timeout : conductor.config().operation_timeout;
+  if (status.ok()) return request;
+  request.signature.kind = NamedKind::kRefused;
+  request.signature.count = 0;
+  if (refusal.ok()) refusal = Annotate(status, absl::StrCat("tensor '", request.name, "'"));
+  return request;
+}
+
+NamedRequest Reducing(const internal::Conductor& conductor, std::string_view name, ConstTensorView in, TensorView out,
+                      const ReduceOptions& options, absl::Status& refusal) {
+  const Call call{.kind = CallKind::kAllReduce,
+                  .in = in,
+                  .out = out,
+                  .op = options.op,
+                  .prescale = options.prescale,
+                  .postscale = options.postscale,
+                  .timeout = options.timeout};
+  const NamedSignature signature{.kind = NamedKind::kAllReduce,
+                                 .dtype = in.dtype,
+                                 .op = options.op,
+                                 .count = in.count,
+                                 .prescale = options.prescale,
+                                 .postscale = options.postscale};
+  return Checked(conductor, {std::string(name), signature, {.in = in, .out = out}}, call, refusal);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<NamedOperations>> NamedOperations::Create(Communicator& communicator) {
+  std::vector<int> all(static_cast<size_t>(communicator.size()));
+  std::iota(all.begin(), all.end(), 0);
+  ASSIGN_OR_RETURN(auto own, communicator.Split(all));
+  auto state = own->state_;
+  auto conductor = std::make_shared<internal::Conductor>(std::move(own), std::move(state));
+  conductor->Begin();
+  return std::unique_ptr<NamedOperations>(new NamedOperations(std::move(conductor)));
+}
+
+NamedOperations::NamedOperations(std::shared_ptr<internal::Conductor> conductor) : conductor_(std::move(conductor)) {}
+
+NamedOperations::~NamedOperations() {
+  conductor_->Leave();
+}
+
+Work NamedOperations::AllReduce(std::string_view name, ConstTensorView in, TensorView out,
+                                const ReduceOptions& options) {
+  absl::Status refusal;
+  std::vector<NamedRequest> requests = {Reducing(*conductor_, name, in, out, options, refusal)};
+  return conductor_->Submit(std::move(requests), refusal);
+}
+
+Work NamedOperations::AllReduce(std::string_view name, TensorView in_out, const ReduceOptions& options) {
+  return AllReduce(name, in_out, in_out, options);
+}
+
+Work NamedOperations::AllReduce(std::span<const NamedTensor> group, const ReduceOptions& options) {
+  if (group.empty()) return Work();
+  std::vector<std::string> names;
+  for (const NamedTensor& tensor : group) names.push_back(tensor.name);
+  absl::Status refusal;
+  std::vector<NamedRequest> requests;
+  for (const NamedTensor& tensor : group) {
+    requests.push_back(Reducing(*conductor_, tensor.name, tensor.view, tensor.view, options, refusal));
+    NamedSignature& signature = requests.back().signature;
+    signature.group = group.size() > 1 ? internal::GroupOf(names) : 0;
+    signature.group_size = static_cast<int32_t>(group.size());
+    signature.group_index = static_cast<int32_t>(requests.size()) - 1;
+  }
+  return conductor_->Submit(std::move(requests), refusal);
+}
+
+Work NamedOperations::AllGather(std::string_view name, ConstTensorView in, Gathered& out, const CallOptions& options) {
+  // Only the input can be wrong: as a broadcast's.
+  const Call call{.kind = CallKind::kBroadcast, .in = in, .out = {}, .timeout = options.timeout};
+  const NamedSignature signature{.kind = NamedKind::kAllGather, .dtype = in.dtype, .count = in.count};
+  absl::Status refusal;
+  std::vector<NamedRequest> requests = {
+      Checked(*conductor_, {std::string(name), signature, {.in = in, .out = {}, .gathered = &out}}, call, refusal)};
+  return conductor_->Submit(std::move(requests), refusal);
+}
+
+Work NamedOperations::Broadcast(std::string_view name, TensorView in_out, int root, const CallOptions& options) {
+  const Call call{.kind = CallKind::kBroadcast, .in = in_out, .out = in_out, .root = root, .timeout = options.timeout};
+  const NamedSignature signature{
+      .kind = NamedKind::kBroadcast, .dtype = in_out.dtype, .root = root, .count = in_out.count};
+  absl::Status refusal;
+  std::vector<NamedRequest> requests = {
+      Checked(*conductor_, {std::string(name), signature, {.in = in_out, .out = in_out}}, call, refusal)};
+  return conductor_->Submit(std::move(requests), refusal);
+}
+
+Work NamedOperations::Join(int* last_rank) {
+  return conductor_->Join(last_rank);
+}
+
+absl::Status NamedOperations::BroadcastParameters(std::span<const NamedTensor> parameters, int root,
+                                                  const CallOptions& options) {
+  std::vector<Work> works;
+  for (const NamedTensor& parameter : parameters) {
+    works.push_back(Broadcast(parameter.name, parameter.view, root, options));
+  }
+  absl::Status first;
+  for (Work& work : works) first.Update(work.Wait());
+  return first;
+}
+
+absl::Status NamedOperations::BroadcastObject(std::string_view name, std::vector<std::byte>& object, int root,
+                                              const CallOptions& options) {
+  auto size = static_cast<int64_t>(object.size());
+  RETURN_IF_ERROR(Broadcast(std::string(name) + "/size", std::span(&size, 1), root, options).Wait());
+  if (conductor_->communicator().rank() != root) object.resize(static_cast<size_t>(size));
+  return Broadcast(name, {object.data(), size, DType::kU8}, root, options).Wait();
+}
+
+NamedStatistics NamedOperations::statistics() const {
+  return conductor_->statistics();
+}
+
+}  // namespace gyre
