@@ -17,12 +17,12 @@ namespace gyre::fuzz {
 namespace {
 
 constexpr std::array kFuzzers = {
-    Fuzzer{"frames", 150, FuzzFrames},
+    Fuzzer{"frames", 100, FuzzFrames},
     Fuzzer{"handshake", 50, FuzzHandshake},
     Fuzzer{"endpoint", 50, FuzzEndpoint},
-    Fuzzer{"store-messages", 150, FuzzStoreMessages},
+    Fuzzer{"store-messages", 110, FuzzStoreMessages},
     Fuzzer{"store-state", 30, FuzzStoreState},
-    Fuzzer{"control-frames", 150, FuzzControlFrames},
+    Fuzzer{"control-frames", 100, FuzzControlFrames},
     Fuzzer{"control-link", 20, FuzzControlLink},
     Fuzzer{"step-header", 100, FuzzStepHeader},
     Fuzzer{"executor", 30, FuzzExecutor},
@@ -30,6 +30,9 @@ constexpr std::array kFuzzers = {
     Fuzzer{"network-report", 50, FuzzNetworkReport},
     Fuzzer{"agent-messages", 150, FuzzAgentMessages},
     Fuzzer{"preamble", 20, FuzzPreamble},
+    Fuzzer{"ps-messages", 100, FuzzPsMessages},
+    Fuzzer{"ps-machines", 20, FuzzPsMachines},
+    Fuzzer{"ps-manifest", 20, FuzzPsManifest},
 };
 
 // Each round has a seed of its own, so that one can be run alone: --rounds 1 --only NAME --seed (the printed one).

@@ -1,0 +1,28 @@
+#include "ps/outbox.h"
+
+#include <algorithm>
+
+namespace gyre::ps {
+
+void Outbox::Add(uint64_t sequence, std::span<const float> gradient) {
+  pushes_.push_back({from_, sequence, {gradient.begin(), gradient.end()}});
+  from_ = sequence + 1;
+}
+
+bool Outbox::Acknowledge(uint64_t next) {
+  if (next <= acknowledged_) return false;
+  acknowledged_ = next;
+  return true;
+}
+
+void Outbox::Release(uint64_t durable) {
+  while (!pushes_.empty() && pushes_.front().sequence < durable) pushes_.pop_front();
+}
+
+void Outbox::Trim(size_t most) {
+  auto acknowledged =
+      static_cast<size_t>(std::ranges::count_if(pushes_, [this](const Push& push) { return !IsPending(push); }));
+  for (; acknowledged > most; --acknowledged) pushes_.pop_front();
+}
+
+}  // namespace gyre::ps

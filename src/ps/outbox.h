@@ -1,0 +1,49 @@
+// Outbox: a worker's pushes of one partition that its server may still need: until they are acknowledged, and after
+// that until they are in the server's snapshot, so that a server that comes back from an older one gets them again.
+// Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+namespace gyre::ps {
+
+class Outbox {
+ public:
+  struct Push {
+    uint64_t from = 0;  // Message::from
+    uint64_t sequence = 0;
+    std::vector<float> gradient{};
+  };
+
+  // The push of step `sequence`, later than all before.
+  void Add(uint64_t sequence, std::span<const float> gradient);
+
+  // What is awaited next, as an acknowledgement says. True if that is news.
+  bool Acknowledge(uint64_t next);
+
+  // Another process serves, which has come to `next`: perhaps less than was acknowledged.
+  void Restart(uint64_t next) { acknowledged_ = next; }
+
+  // All before is in the snapshot and not needed any more.
+  void Release(uint64_t durable);
+
+  // Keeps at most `most` of those that are acknowledged.
+  void Trim(size_t most);
+
+  // What lies before it will not come any more.
+  uint64_t Oldest() const { return pushes_.empty() ? from_ : pushes_.front().from; }
+
+  bool IsPending(const Push& push) const { return push.sequence >= acknowledged_; }  // not acknowledged
+  const std::deque<Push>& pushes() const { return pushes_; }                         // in order
+
+ private:
+  uint64_t acknowledged_ = 0;
+  uint64_t from_ = 0;  // of the next push
+  std::deque<Push> pushes_;
+};
+
+}  // namespace gyre::ps

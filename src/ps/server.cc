@@ -1,0 +1,304 @@
+#include "ps/server.h"
+
+#include <algorithm>
+#include <span>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "net/bytes.h"
+
+namespace gyre::ps {
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options, const Layout& layout, const Clock& clock,
+                                                      Network& network, Disk& disk) {
+  if (options.server < 0 || options.server >= layout.servers()) {
+    return absl::InvalidArgumentError(absl::StrCat("no server ", options.server, " among ", layout.servers()));
+  }
+  std::unique_ptr<Server> server(new Server(std::move(options), layout, clock, network, disk));
+  for (const int partition : layout.OfServer(server->options_.server)) {
+    ASSIGN_OR_RETURN(Shard shard,
+                     Shard::Create(layout.partitions()[static_cast<size_t>(partition)].count,
+                                   server->options_.consistency, server->options_.rule, server->options_.guards));
+    server->shards_.push_back(std::move(shard));
+  }
+  server->waiting_.resize(server->shards_.size());
+  RETURN_IF_ERROR(server->Load());
+  return server;
+}
+
+Server::Server(ServerOptions options, const Layout& layout, const Clock& clock, Network& network, Disk& disk)
+    : options_(std::move(options)),
+      layout_fingerprint_(layout.fingerprint()),
+      clock_(clock),
+      network_(network),
+      snapshots_(disk, options_.server, options_.incarnation, options_.guards.fence),
+      roster_(options_.guards),
+      attended_(clock.Now()),
+      next_pulse_(clock.Now()),
+      next_snapshot_(clock.Now() + options_.snapshot_interval) {}
+
+absl::Status Server::Load() {
+  ASSIGN_OR_RETURN(const std::optional<std::string> content, snapshots_.Open());
+  if (content) RETURN_IF_ERROR(Annotate(Restore(*content), absl::StrCat("server ", options_.server)));
+  ready_ = shards_.empty() || (content && AllHaveValues());
+  return absl::OkStatus();
+}
+
+std::string Server::Content() const {
+  return Written([this](WireWriter& writer) {
+    writer.U64(layout_fingerprint_);
+    writer.U32(static_cast<uint32_t>(roster_.entries().size()));
+    for (const auto& [worker, entry] : roster_.entries()) {
+      writer.I32(worker);
+      writer.U64(entry.incarnation);
+      writer.U8(entry.member ? 1 : 0);
+    }
+    for (const Shard& shard : shards_) {
+      const std::string bytes = shard.Save();
+      writer.U64(bytes.size());
+      writer.Raw(bytes);
+    }
+  });
+}
+
+absl::Status Server::Restore(std::string_view content) {
+  WireReader reader(content);
+  if (reader.U64() != layout_fingerprint_) return absl::DataLossError("the snapshot is of another layout");
+  const uint32_t workers = reader.U32();
+  for (uint32_t i = 0; i < workers && reader.ok(); ++i) {
+    const int worker = reader.I32();
+    roster_.Know(worker, reader.U64());
+    if (reader.U8() != 0) roster_.Join(worker, clock_.Now());
+  }
+  for (Shard& shard : shards_) {
+    const std::string_view bytes = reader.Raw(reader.U64());
+    if (!reader.ok()) return absl::DataLossError("the snapshot is cut short");
+    RETURN_IF_ERROR(shard.Restore(bytes));
+  }
+  return reader.AtEnd() ? absl::OkStatus() : absl::DataLossError("the snapshot is too long");
+}
+
+void Server::Receive(int worker, const Message& message) {
+  if (message.epoch != options_.epoch && options_.guards.fence) return;
+  if (absl::IsAborted(disk_status_)) return;
+  Attend();
+  const Roster::Standing standing = roster_.Hear(worker, message.incarnation, clock_.Now());
+  if (standing == Roster::Standing::kFenced) {
+    const std::string text =
+        absl::StrCat("worker ", worker, ": a newer process has taken the place of incarnation ", message.incarnation);
+    return network_.Send(worker, {.kind = Kind::kRefuse,
+                                  .epoch = options_.epoch,
+                                  .incarnation = options_.incarnation,
+                                  .to = message.incarnation,
+                                  .flag = true,
+                                  .text = text});
+  }
+  if (message.kind == Kind::kHello) return Hello(worker, message);
+  if (standing == Roster::Standing::kStranger) {
+    return network_.Send(worker, {.kind = Kind::kUnknown,
+                                  .epoch = options_.epoch,
+                                  .incarnation = options_.incarnation,
+                                  .to = message.incarnation});
+  }
+  if (message.kind == Kind::kHeartbeat) return Heartbeat(worker, message);
+  if (message.slot >= shards_.size()) return;
+  switch (message.kind) {
+    case Kind::kInit: return Init(message);
+    case Kind::kPush: return Push(worker, message);
+    case Kind::kPull: return Pull(worker, message);
+    default: return;
+  }
+}
+
+void Server::Hello(int worker, const Message& message) {
+  if (message.layout != layout_fingerprint_ || message.next.size() != shards_.size()) {
+    const std::string text =
+        absl::StrCat("worker ", worker, ": its tensors or servers are not those of server ", options_.server);
+    return network_.Send(worker, {.kind = Kind::kRefuse,
+                                  .epoch = options_.epoch,
+                                  .incarnation = options_.incarnation,
+                                  .to = message.incarnation,
+                                  .text = text});
+  }
+  roster_.Know(worker, message.incarnation);
+  if (message.flag) Join(worker, message);
+  if (!ready_) Snapshot().IgnoreError();  // kept in disk_status_; Tick tries again
+  Welcome(worker);
+  Moved();
+}
+
+void Server::Join(int worker, const Message& message) {
+  const bool returns = !roster_.IsMember(worker);
+  for (size_t slot = 0; slot < shards_.size(); ++slot) {
+    Shard& shard = shards_[slot];
+    shard.Forget(worker, message.next[slot]);
+    shard.Raise(worker, message.clock);
+    if (returns && options_.consistency.mode != Mode::kAsynchronous) {
+      shard.Raise(worker, shard.FloorFor(worker, roster_.members()));
+    }
+  }
+  changed_ = true;
+  roster_.Join(worker, clock_.Now());
+}
+
+void Server::Welcome(int worker) {
+  Message welcome{.kind = Kind::kWelcome, .flag = ready_, .member = roster_.IsMember(worker)};
+  for (const Shard& shard : shards_) {
+    welcome.next.push_back(shard.Next(worker));
+    welcome.durable.push_back(shard.Durable(worker));
+    welcome.floors.push_back(welcome.member ? shard.ClockOf(worker) : shard.FloorFor(worker, roster_.members()));
+  }
+  Send(worker, std::move(welcome));
+}
+
+void Server::Heartbeat(int worker, const Message& message) {
+  if (message.next.size() != shards_.size()) return;
+  for (size_t slot = 0; slot < shards_.size(); ++slot) {
+    shards_[slot].Forget(worker, message.next[slot]);
+    shards_[slot].Raise(worker, message.clock);
+  }
+  Moved();
+}
+
+void Server::Init(const Message& message) {
+  if (!shards_[message.slot].Initialize(message.values)) return;
+  changed_ = true;
+  Snapshot().IgnoreError();
+}
+
+void Server::Push(int worker, const Message& message) {
+  if (!ready_) return;
+  const int slot = static_cast<int>(message.slot);
+  Shard& shard = shards_[message.slot];
+  const auto outcome =
+      shard.Push(worker, message.from, message.sequence, message.values, [&](int from, uint64_t sequence) {
+        options_.applied({slot, from, message.incarnation, sequence});
+      });
+  Send(worker, {.kind = Kind::kAck, .slot = message.slot, .sequence = shard.Next(worker)});
+  if (outcome != Shard::Outcome::kTaken) return;
+  changed_ = true;
+  MovedIn(slot);
+}
+
+void Server::Pull(int worker, const Message& message) {
+  if (!ready_) return;
+  waiting_[message.slot][worker] = message.clock;
+  MovedIn(static_cast<int>(message.slot));
+}
+
+void Server::Moved() {
+  for (size_t slot = 0; slot < shards_.size(); ++slot) MovedIn(static_cast<int>(slot));
+}
+
+void Server::MovedIn(int slot) {
+  Shard& shard = shards_[static_cast<size_t>(slot)];
+  shard.Advance(roster_.members(), AppliedIn(slot));
+  std::map<int, uint64_t>& waiting = waiting_[static_cast<size_t>(slot)];
+  const auto least = shard.Clock(roster_.members());
+  for (auto next = waiting.begin(); next != waiting.end();) {
+    const auto [worker, clock] = *next;
+    const bool member = roster_.IsMember(worker);
+    if (member && !shard.Serves(worker, clock, least)) {
+      ++next;
+      continue;
+    }
+    next = waiting.erase(next);
+    if (member) SendValues(worker, slot, clock);
+  }
+}
+
+void Server::SendValues(int worker, int slot, uint64_t clock) {
+  Send(worker, {.kind = Kind::kValues,
+                .slot = static_cast<uint32_t>(slot),
+                .clock = clock,
+                .values = std::as_bytes(shards_[static_cast<size_t>(slot)].values())});
+}
+
+void Server::Send(int worker, Message message) {
+  message.epoch = options_.epoch;
+  message.incarnation = options_.incarnation;
+  message.to = roster_.incarnation(worker);
+  network_.Send(worker, message);
+}
+
+void Server::Tick() {
+  if (absl::IsAborted(disk_status_)) return;
+  Attend();
+  const TimePoint now = clock_.Now();
+  if (!roster_.Expire(now, options_.timing.timeout).empty()) {
+    changed_ = true;
+    Moved();
+  }
+  if (now >= next_snapshot_) Snapshot().IgnoreError();
+  if (now >= next_pulse_) {
+    Pulse();
+    next_pulse_ = now + options_.timing.heartbeat;
+  }
+}
+
+// Messages may lie unread from while it stood still: they come next.
+void Server::Attend() {
+  const TimePoint now = clock_.Now();
+  const Duration absence = now - std::exchange(attended_, now);
+  if (absence > 2 * options_.timing.heartbeat) roster_.Excuse(absence);
+}
+
+TimePoint Server::NextTick() const {
+  if (absl::IsAborted(disk_status_)) return TimePoint::max();
+  return std::min({next_pulse_, next_snapshot_, roster_.NextExpiry(options_.timing.timeout)});
+}
+
+void Server::Pulse() {
+  const int slowest = Slowest();
+  for (const int worker : roster_.members()) {
+    Message pulse{.kind = Kind::kPulse, .worker = slowest};
+    for (const Shard& shard : shards_) {
+      pulse.next.push_back(shard.Next(worker));
+      pulse.durable.push_back(shard.Durable(worker));
+    }
+    Send(worker, std::move(pulse));
+  }
+}
+
+// Whom the others wait for, if they do.
+int Server::Slowest() const {
+  for (size_t slot = 0; slot < shards_.size(); ++slot) {
+    if (waiting_[slot].empty()) continue;
+    const auto least = shards_[slot].Clock(roster_.members());
+    for (const int worker : roster_.members()) {
+      if (shards_[slot].ClockOf(worker) == least) return worker;
+    }
+  }
+  return -1;
+}
+
+absl::Status Server::Snapshot() {
+  next_snapshot_ = clock_.Now() + options_.snapshot_interval;
+  // Half the first values are nothing to come back to.
+  const bool complete = AllHaveValues() && (ready_ || std::ssize(roster_.members()) >= options_.workers);
+  if (!changed_ || !complete) return absl::OkStatus();
+  disk_status_ = snapshots_.Write(Content());
+  if (!disk_status_.ok()) {
+    next_snapshot_ = clock_.Now() + std::min(options_.snapshot_interval, options_.timing.timeout);
+    return disk_status_;
+  }
+  changed_ = false;
+  for (Shard& shard : shards_) shard.Saved();
+  if (!ready_) {
+    ready_ = true;
+    for (const int worker : roster_.members()) Welcome(worker);
+  }
+  return absl::OkStatus();
+}
+
+bool Server::AllHaveValues() const {
+  return std::ranges::all_of(shards_, [](const Shard& shard) { return shard.has_values(); });
+}
+
+Shard::Applied Server::AppliedIn(int slot) {
+  return [this, slot](int worker, uint64_t sequence) {
+    options_.applied({slot, worker, roster_.incarnation(worker), sequence});
+  };
+}
+
+}  // namespace gyre::ps

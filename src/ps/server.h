@@ -1,0 +1,113 @@
+// Server: one parameter server as a state machine. Whoever runs it hands it what arrives, and time; it answers through
+// its network and writes snapshots to its disk. docs/parameter_server.md says what it promises.
+//
+// Not thread-safe. Calls block as the disk does, and no longer. No message makes it fail.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ps/interfaces.h"
+#include "ps/layout.h"
+#include "ps/options.h"
+#include "ps/roster.h"
+#include "ps/shard.h"
+#include "ps/snapshot.h"
+
+namespace gyre::ps {
+
+// A push that changed the values.
+struct AppliedPush {
+  int slot = 0;
+  int worker = 0;
+  uint64_t incarnation = 0;  // of the worker
+  uint64_t sequence = 0;
+};
+
+struct ServerOptions {
+  int server = 0;
+  uint64_t epoch = 0;        // the job's
+  uint64_t incarnation = 1;  // how often this server was started, from 1
+  Consistency consistency{};
+  Rule rule = Sgd{};
+  Timing timing{};
+  int workers = 1;  // that must have joined before the first step; those that come later join where the others are
+  Duration snapshot_interval = std::chrono::seconds(10);
+  Guards guards{};
+  std::function<void(const AppliedPush&)> applied = [](const AppliedPush&) {};  // for timelines and tests
+};
+
+class Server {
+ public:
+  // Goes on from the snapshot, if there is one: workers that were members then are given a time-out to come back.
+  // What is given by reference outlives it. Errors: see Snapshots::Open and Shard::Create; kDataLoss also where the
+  // snapshot is of another layout.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(ServerOptions options, const Layout& layout, const Clock& clock,
+                                                       Network& network, Disk& disk);
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // A message from a worker (net/handshake.h has proved that it is this one).
+  void Receive(int worker, const Message& message);
+
+  // To be called when NextTick() has come; earlier does no harm.
+  void Tick();
+  TimePoint NextTick() const;
+
+  // Takes a snapshot now if anything changed. Also part of Tick; errors are kept for disk_status() and tried again.
+  absl::Status Snapshot();
+
+  // OK while snapshots succeed. kAborted: another process has taken this one's place; it answers nobody any more.
+  const absl::Status& disk_status() const { return disk_status_; }
+
+  const Roster& roster() const { return roster_; }
+  const Shard& shard(int slot) const { return shards_[static_cast<size_t>(slot)]; }
+  uint64_t snapshot_number() const { return snapshots_.number(); }
+
+ private:
+  Server(ServerOptions options, const Layout& layout, const Clock& clock, Network& network, Disk& disk);
+
+  absl::Status Load();
+  absl::Status Restore(std::string_view content);
+  std::string Content() const;
+
+  void Hello(int worker, const Message& message);
+  void Welcome(int worker);
+  void Join(int worker, const Message& message);
+  void Heartbeat(int worker, const Message& message);
+  void Init(const Message& message);
+  void Push(int worker, const Message& message);
+  void Pull(int worker, const Message& message);
+  void Pulse();
+  void Attend();
+  void Moved();  // after clocks or members have changed
+  void MovedIn(int slot);
+  void SendValues(int worker, int slot, uint64_t clock);
+  void Send(int worker, Message message);
+  bool AllHaveValues() const;
+  int Slowest() const;
+  Shard::Applied AppliedIn(int slot);
+
+  const ServerOptions options_;
+  const uint64_t layout_fingerprint_;
+  const Clock& clock_;
+  Network& network_;
+  Snapshots snapshots_;
+  Roster roster_;
+  std::vector<Shard> shards_;                     // by slot
+  std::vector<std::map<int, uint64_t>> waiting_;  // by slot: which step's values a worker waits for
+  TimePoint attended_{};                          // when it was called last
+  TimePoint next_pulse_{};
+  TimePoint next_snapshot_{};
+  bool changed_ = false;  // since the last snapshot
+  bool ready_ = false;    // all partitions have values, and a snapshot of them exists: pushes are taken
+  absl::Status disk_status_;
+};
+
+}  // namespace gyre::ps

@@ -1,0 +1,204 @@
+#include "ps/shard.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/status.h"
+
+namespace gyre::ps {
+
+namespace {
+
+// Steps of one worker that may wait for others: what it may go on alone, and more. Bounds what a server holds.
+constexpr uint64_t kMostHeld = 256;
+
+std::vector<float> ToFloats(Bytes bytes) {
+  std::vector<float> floats(bytes.size() / sizeof(float));
+  if (!floats.empty()) std::memcpy(floats.data(), bytes.data(), bytes.size());
+  return floats;
+}
+
+}  // namespace
+
+absl::StatusOr<Shard> Shard::Create(int64_t count, const Consistency& consistency, const Rule& rule,
+                                    const Guards& guards) {
+  std::optional<Optimizer> optimizer;
+  if (rule) {
+    ASSIGN_OR_RETURN(optimizer, Optimizer::Create(*rule, std::span(&count, 1)));
+  }
+  return Shard(count, consistency, guards, std::move(optimizer));
+}
+
+Shard::Shard(int64_t count, const Consistency& consistency, const Guards& guards, std::optional<Optimizer> optimizer)
+    : consistency_(consistency),
+      guards_(guards),
+      optimizer_(std::move(optimizer)),
+      values_(static_cast<size_t>(count)) {}
+
+bool Shard::Initialize(Bytes values) {
+  if (has_values_ || values.size() != values_.size() * sizeof(float)) return false;
+  values_ = ToFloats(values);
+  return has_values_ = true;
+}
+
+Shard::Outcome Shard::Push(int worker, uint64_t from, uint64_t sequence, Bytes gradient, const Applied& applied) {
+  if (!has_values_ || gradient.size() != values_.size() * sizeof(float)) return Outcome::kGap;
+  Stream& stream = streams_[worker];
+  if (sequence < stream.next && guards_.duplicates) return Outcome::kKnown;
+  if (from > stream.next) return Outcome::kGap;
+  if (consistency_.mode == Mode::kSynchronous) {
+    if (sequence >= version_ + kMostHeld) return Outcome::kGap;
+    const uint64_t before = std::exchange(stream.next, std::max(stream.next, sequence + 1));
+    if (sequence < version_) return Outcome::kKnown;  // the others have gone on without it
+    held_[sequence][worker] = {before, ToFloats(gradient)};
+    return Outcome::kTaken;
+  }
+  stream.next = std::max(stream.next, sequence + 1);
+  Apply(ToFloats(gradient));
+  ++version_;
+  applied(worker, sequence);
+  return Outcome::kTaken;
+}
+
+void Shard::Forget(int worker, uint64_t oldest) {
+  Stream& stream = streams_[worker];
+  stream.next = std::max(stream.next, oldest);
+}
+
+void Shard::Raise(int worker, uint64_t floor) {
+  Stream& stream = streams_[worker];
+  stream.floor = std::max(stream.floor, floor);
+}
+
+uint64_t Shard::FloorFor(int worker, std::span<const int> members) const {
+  const uint64_t own = ClockOf(worker);
+  if (consistency_.mode == Mode::kSynchronous) return std::max(own, version_);
+  uint64_t others = 0;
+  if (const auto least = Clock(members)) {
+    others = *least;
+  } else {
+    for (const auto& [_, stream] : streams_) others = std::max({others, stream.next, stream.floor});
+  }
+  return std::max(own, others);
+}
+
+void Shard::Advance(std::span<const int> members, const Applied& applied) {
+  if (consistency_.mode != Mode::kSynchronous || !has_values_) return;
+  const auto least = Clock(members);
+  if (!least || *least <= version_) return;
+  // Where nobody who belongs is awaited, steps may have no pushes at all.
+  while (!held_.empty() && held_.begin()->first < *least) ApplyStep(held_.begin()->first, applied);
+  version_ = *least;
+}
+
+void Shard::ApplyStep(uint64_t step, const Applied& applied) {
+  const std::map<int, Held> pushes = std::move(held_.extract(step).mapped());
+  std::vector<float> mean(values_.size());
+  const float weight = 1.0f / static_cast<float>(pushes.size());
+  for (const auto& [_, push] : pushes) {
+    for (size_t i = 0; i < mean.size(); ++i) mean[i] += push.gradient[i];
+  }
+  for (float& value : mean) value *= weight;
+  Apply(mean);
+  for (const auto& [worker, _] : pushes) applied(worker, step);
+}
+
+void Shard::Apply(std::span<const float> gradient) {
+  if (optimizer_) {
+    // Its one buffer has as many elements: it cannot fail.
+    optimizer_->Step(0, values_, gradient).IgnoreError();
+    return;
+  }
+  for (size_t i = 0; i < values_.size(); ++i) values_[i] += gradient[i];
+}
+
+std::optional<uint64_t> Shard::Clock(std::span<const int> members) const {
+  std::optional<uint64_t> least;
+  for (const int worker : members) {
+    const uint64_t clock = ClockOf(worker);
+    if (!least || clock < *least) least = clock;
+  }
+  return least;
+}
+
+const Shard::Stream& Shard::StreamOf(int worker) const {
+  static constexpr Stream kNone;
+  const auto found = streams_.find(worker);
+  return found == streams_.end() ? kNone : found->second;
+}
+
+uint64_t Shard::ClockOf(int worker) const {
+  const Stream& stream = StreamOf(worker);
+  return std::max(stream.next, stream.floor);
+}
+
+uint64_t Shard::Next(int worker) const {
+  return StreamOf(worker).next;
+}
+
+uint64_t Shard::Durable(int worker) const {
+  return StreamOf(worker).durable;
+}
+
+bool Shard::Serves(int worker, uint64_t clock, std::optional<uint64_t> least) const {
+  if (!has_values_ || ClockOf(worker) < clock) return false;
+  switch (consistency_.mode) {
+    case Mode::kSynchronous: return version_ >= clock;
+    case Mode::kStale: return least && *least >= clock - std::min(clock, consistency_.bound);
+    case Mode::kAsynchronous: return true;
+  }
+  return false;
+}
+
+// Below this, all is in the values: what is held is not saved, and has to come again.
+uint64_t Shard::Settled(int worker, const Stream& stream) const {
+  for (const auto& [_, pushes] : held_) {
+    const auto held = pushes.find(worker);
+    if (held != pushes.end()) return held->second.before;
+  }
+  return stream.next;
+}
+
+std::string Shard::Save() const {
+  return Written([this](WireWriter& writer) {
+    writer.U8(has_values_ ? 1 : 0);
+    writer.U64(version_);
+    writer.U32(static_cast<uint32_t>(streams_.size()));
+    for (const auto& [worker, stream] : streams_) {
+      writer.I32(worker);
+      writer.U64(Settled(worker, stream));
+      writer.U64(stream.floor);
+    }
+    writer.Raw(AsText(std::as_bytes(std::span(values_))));
+    if (optimizer_) writer.Raw(AsText(optimizer_->Save()));
+  });
+}
+
+absl::Status Shard::Restore(std::string_view bytes) {
+  WireReader reader(bytes);
+  has_values_ = reader.U8() != 0;
+  version_ = reader.U64();
+  const uint32_t streams = reader.U32();
+  size_t left = bytes.size() - std::min<size_t>(bytes.size(), 13);
+  for (uint32_t i = 0; i < streams && reader.ok(); ++i) {
+    const int worker = reader.I32();
+    const uint64_t next = reader.U64();
+    const uint64_t floor = reader.U64();
+    streams_[worker] = {.next = next, .floor = floor, .durable = next};
+    left -= std::min<size_t>(left, 20);
+  }
+  const std::string_view values = reader.Raw(values_.size() * sizeof(float));
+  if (!reader.ok()) return absl::DataLossError("a partition in the snapshot is cut short");
+  values_ = ToFloats(AsBytes(values));
+  const std::string_view rest = reader.Raw(left - values.size());
+  if (!reader.AtEnd()) return absl::DataLossError("a partition in the snapshot does not fit");
+  if (optimizer_) return optimizer_->Restore(AsBytes(rest));
+  return rest.empty() ? absl::OkStatus() : absl::DataLossError("a partition in the snapshot has an optimizer's state");
+}
+
+void Shard::Saved() {
+  for (auto& [worker, stream] : streams_) stream.durable = Settled(worker, stream);
+}
+
+}  // namespace gyre::ps

@@ -1,0 +1,59 @@
+// The messages between workers and servers: payloads of frames (net/framing.h). docs/wire_format.md has the layouts,
+// docs/parameter_server.md what they are for.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "net/bytes.h"
+
+namespace gyre::ps {
+
+enum class Kind : uint8_t {
+  kHello = 1,      // worker: here I am; `join`, or only asks where the server stands
+  kWelcome = 2,    // server: where each partition stands
+  kRefuse = 3,     // server: not you, because
+  kInit = 4,       // worker: a partition's first values
+  kPush = 5,       // worker: a gradient
+  kAck = 6,        // server: what is awaited next
+  kPull = 7,       // worker: asks for values, for step `clock`
+  kValues = 8,     // server: they
+  kHeartbeat = 9,  // worker
+  kPulse = 10,     // server
+  kUnknown = 11,   // server: say hello first
+};
+
+// Sequences and clocks are steps, from 0, below this.
+inline constexpr uint64_t kMostSteps = uint64_t{1} << 62;
+
+// One struct for all; each kind uses the fields it needs. Views point at what the message was made of, or decoded from.
+struct Message {
+  Kind kind = Kind::kHello;
+  uint64_t epoch = 0;        // the job's
+  uint64_t incarnation = 0;  // the sender's: how often its process was started, from 1
+  uint64_t to = 0;           // from servers: the incarnation of the worker that it is for
+  uint64_t layout = 0;       // Hello: Layout::fingerprint
+  bool flag = false;         // Hello: joins. Welcome: pushes are taken. Refuse: another process has its place
+  bool member = false;       // Welcome: the worker belongs
+  uint32_t slot = 0;         // Init, Push, Ack, Pull, Values: which of the server's partitions
+  uint64_t from = 0;         // Push: the sender's steps from here up to `sequence` had no push
+  uint64_t sequence = 0;     // Push: of which step. Ack: which is awaited next
+  uint64_t clock = 0;        // Pull, Values: for which step. Hello, Heartbeat: not awaited before this one
+  int32_t worker = -1;       // Pulse: whom the clock waits for, or -1
+  Bytes values{};            // Init, Push, Values: float32
+  std::string_view text{};   // Refuse
+  // By slot, all of the same length:
+  std::vector<uint64_t> next{};     // Hello, Heartbeat: the first that is still held. Welcome, Pulse: awaited next
+  std::vector<uint64_t> durable{};  // Welcome, Pulse: all before is in the server's snapshot
+  std::vector<uint64_t> floors{};   // Welcome: the step that the server has come to, or awaits the worker from
+};
+
+std::string Encode(const Message& message);
+
+// Views point into `payload`; memory for at most what the bytes hold. kInvalidArgument: malformed.
+absl::StatusOr<Message> Decode(std::string_view payload);
+
+}  // namespace gyre::ps

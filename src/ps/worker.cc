@@ -1,0 +1,352 @@
+#include "ps/worker.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace gyre::ps {
+
+absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(const WorkerOptions& options, const Layout& layout,
+                                                       std::vector<float> model, const Clock& clock, Network& network,
+                                                       Random& random) {
+  if (static_cast<int64_t>(model.size()) != layout.elements()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a model of ", model.size(), " elements for a layout of ", layout.elements()));
+  }
+  if (options.rule) RETURN_IF_ERROR(Optimizer::Create(*options.rule, {}).status());
+  return std::unique_ptr<Worker>(new Worker(options, layout, std::move(model), clock, network, random));
+}
+
+Worker::Worker(const WorkerOptions& options, const Layout& layout, std::vector<float> model, const Clock& clock,
+               Network& network, Random& random)
+    : options_(options),
+      layout_(layout),
+      time_(clock),
+      network_(network),
+      random_(random),
+      model_(std::move(model)),
+      peers_(static_cast<size_t>(layout.servers())),
+      parts_(layout.partitions().size()),
+      attended_(clock.Now()) {
+  for (Peer& peer : peers_) peer.next_hello = clock.Now();
+}
+
+void Worker::Receive(int server, const Message& message) {
+  Attend();
+  if (!status_.ok() || !Notice(server, message)) return;
+  Peer& peer = peers_[static_cast<size_t>(server)];
+  const size_t slots = layout_.OfServer(server).size();
+  switch (message.kind) {
+    case Kind::kWelcome:
+      if (message.next.size() == slots) Welcomed(server, message);
+      return;
+    case Kind::kRefuse: return Refused(server, message);
+    case Kind::kUnknown: peer.member = false; return SayHello(server);
+    case Kind::kAck:
+      if (message.slot < slots && PartOf(server, message.slot).outbox.Acknowledge(message.sequence)) {
+        PartOf(server, message.slot).outbox.Trim(options_.retain);
+        peer.next_resend = time_.Now() + options_.timing.resend;
+      }
+      return;
+    case Kind::kPulse:
+      peer.slowest = message.worker;
+      if (message.next.size() == slots) TakeStanding(server, message);
+      return;
+    case Kind::kValues:
+      if (message.slot < slots) TakeValues(server, message);
+      return;
+    default: return;
+  }
+}
+
+bool Worker::Notice(int server, const Message& message) {
+  if (server < 0 || server >= layout_.servers()) return false;
+  Peer& peer = peers_[static_cast<size_t>(server)];
+  if (options_.guards.fence) {
+    if (message.epoch != options_.epoch || message.to != options_.incarnation) return false;
+    if (message.incarnation < peer.incarnation) return false;
+  }
+  peer.heard = time_.Now();
+  if (message.incarnation <= peer.incarnation) return true;
+  peer.incarnation = message.incarnation;
+  peer.member = peer.ready = false;
+  if (message.kind == Kind::kWelcome || message.kind == Kind::kRefuse) return true;
+  SayHello(server);
+  return false;
+}
+
+void Worker::Welcomed(int server, const Message& message) {
+  Peer& peer = peers_[static_cast<size_t>(server)];
+  if (peer.welcomed != peer.incarnation) {
+    for (size_t slot = 0; slot < message.next.size(); ++slot) PartOf(server, slot).outbox.Restart(message.next[slot]);
+    peer.welcomed = peer.incarnation;
+  }
+  TakeStanding(server, message);
+  peer.answered = true;
+  peer.ready = message.flag;
+  const uint64_t floor = message.floors.empty() ? 0 : std::ranges::max(message.floors);
+  if (!joined_) {
+    floor_ = std::max(floor_, floor);
+    if (std::ranges::all_of(peers_, &Peer::answered)) Start();
+    return;
+  }
+  if (!message.member) return SayHello(server);
+  peer.member = true;
+  peer.next_heartbeat = std::min(peer.next_heartbeat, time_.Now() + options_.timing.heartbeat);
+  if (floor > clock_) Jump(floor);
+  if (!peer.ready) return SendModel(server);
+  SendPushes(server, 0);
+  SendPulls(server);
+}
+
+// What is in the snapshot is not needed any more, and what has arrived perhaps not much longer.
+void Worker::TakeStanding(int server, const Message& message) {
+  Peer& peer = peers_[static_cast<size_t>(server)];
+  if (peer.welcomed != peer.incarnation) return;
+  for (size_t slot = 0; slot < message.next.size(); ++slot) {
+    Outbox& outbox = PartOf(server, slot).outbox;
+    outbox.Acknowledge(message.next[slot]);
+    outbox.Release(message.durable[slot]);
+    outbox.Trim(options_.retain);
+  }
+}
+
+// All servers have said where they stand: where the furthest of them is, this worker begins.
+void Worker::Start() {
+  joined_ = true;
+  clock_ = floor_;
+  for (int server = 0; server < layout_.servers(); ++server) SayHello(server);
+}
+
+// The others have gone on: so does this worker, and is not awaited for the steps between.
+void Worker::Jump(uint64_t clock) {
+  clock_ = floor_ = clock;
+  for (int server = 0; server < layout_.servers(); ++server) {
+    if (!peers_[static_cast<size_t>(server)].member) continue;
+    SendHeartbeat(server);
+    SendPulls(server);
+  }
+}
+
+void Worker::TakeValues(int server, const Message& message) {
+  const size_t partition = Index(server, message.slot);
+  const std::span<float> values = ValuesOf(partition);
+  // In the middle of a step the model stands still; the next step's values are asked for at its end.
+  if (computing_ || message.clock != clock_ || HasValues(parts_[partition])) return;
+  if (message.values.size() != values.size_bytes()) return;
+  std::memcpy(values.data(), message.values.data(), values.size_bytes());
+  parts_[partition].values_for = message.clock + 1;
+  parts_[partition].optimizer.reset();
+  peers_[static_cast<size_t>(server)].next_resend = time_.Now() + options_.timing.resend;
+}
+
+void Worker::Refused(int server, const Message& message) {
+  const std::string text = absl::StrCat("server ", server, " refuses this worker: ", ToAbsl(message.text));
+  // A fenced worker is told so in its own name.
+  status_ = message.flag ? absl::AbortedError(text) : absl::FailedPreconditionError(text);
+}
+
+std::optional<Waiting> Worker::WhyWaiting() const {
+  for (int server = 0; server < layout_.servers(); ++server) {
+    const Peer& peer = peers_[static_cast<size_t>(server)];
+    if (!joined_ && !peer.answered) {
+      return Waiting{Waiting::Reason::kJoining, server, -1, absl::StrCat("server ", server, " has not answered yet")};
+    }
+    const auto& own = layout_.OfServer(server);
+    const bool complete = std::ranges::all_of(own, [this](int p) { return HasValues(parts_[static_cast<size_t>(p)]); });
+    if (complete) continue;
+    if (!IsPresent(peer)) {
+      if (auto waiting = WhyNotLocal(server)) return waiting;
+      continue;
+    }
+    const std::string whom = peer.slowest < 0 ? "" : absl::StrCat("; it waits for worker ", peer.slowest);
+    return Waiting{Waiting::Reason::kOthers, server, peer.slowest,
+                   absl::StrCat("server ", server, " has no values for step ", clock_, " yet", whom)};
+  }
+  return std::nullopt;
+}
+
+std::optional<Waiting> Worker::WhyNotLocal(int server) const {
+  std::string why;
+  const auto& own = layout_.OfServer(server);
+  const bool complete =
+      std::ranges::all_of(own, [this](int p) { return parts_[static_cast<size_t>(p)].values_for > 0; });
+  if (!complete) {
+    why = ", and this worker has not had its values yet";
+  } else if (local_steps_ >= options_.local_steps) {
+    why = absl::StrCat("; ", local_steps_, " steps were made without it, which is all that is allowed");
+  } else if (local_steps_ > 0 && time_.Now() - local_since_ >= options_.local_time) {
+    why = absl::StrCat("; the time for steps without it is over after ", local_steps_);
+  } else {
+    return std::nullopt;
+  }
+  return Waiting{Waiting::Reason::kServerAway, server, -1, absl::StrCat("server ", server, " is away", why)};
+}
+
+absl::StatusOr<uint64_t> Worker::Begin() {
+  RETURN_IF_ERROR(status_);
+  if (computing_) return absl::FailedPreconditionError(absl::StrCat("step ", *computing_, " has not ended"));
+  if (const auto waiting = WhyWaiting()) return absl::UnavailableError(waiting->text);
+  if (std::ranges::all_of(parts_, [this](const Part& part) { return HasValues(part); })) {
+    local_steps_ = 0;
+  } else if (local_steps_++ == 0) {
+    local_since_ = time_.Now();
+  }
+  computing_ = clock_;
+  return clock_;
+}
+
+absl::Status Worker::End(std::span<const float> gradient) {
+  if (!computing_) return absl::FailedPreconditionError("no step has begun");
+  if (gradient.size() != model_.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a gradient of ", gradient.size(), " elements for a model of ", model_.size()));
+  }
+  const bool current = *std::exchange(computing_, std::nullopt) == clock_;
+  for (size_t i = 0; current && i < parts_.size(); ++i) {
+    const Partition& partition = layout_.partitions()[i];
+    const auto own = gradient.subspan(static_cast<size_t>(partition.offset), static_cast<size_t>(partition.count));
+    parts_[i].outbox.Add(clock_, own);
+    if (!IsPresent(peers_[static_cast<size_t>(partition.server)])) UpdateLocally(i, own);
+  }
+  if (current) ++clock_;
+  for (int server = 0; server < layout_.servers(); ++server) {
+    Peer& peer = peers_[static_cast<size_t>(server)];
+    if (!peer.ready || !IsPresent(peer)) continue;  // it gets all when it welcomes this worker again
+    peer.next_resend = time_.Now() + options_.timing.resend;
+    if (current) SendPushes(server, clock_ - 1);
+    SendPulls(server);
+  }
+  return absl::OkStatus();
+}
+
+void Worker::UpdateLocally(size_t partition, std::span<const float> gradient) {
+  const std::span<float> values = ValuesOf(partition);
+  if (!options_.rule) {
+    for (size_t i = 0; i < values.size(); ++i) values[i] += gradient[i];
+    return;
+  }
+  const auto count = static_cast<int64_t>(values.size());
+  std::optional<Optimizer>& optimizer = parts_[partition].optimizer;
+  // Its state begins anew with each absence: the server's is where the server is. Create checked the rule.
+  if (!optimizer) optimizer = *Optimizer::Create(*options_.rule, std::span(&count, 1));
+  optimizer->Step(0, values, gradient).IgnoreError();
+}
+
+void Worker::Tick() {
+  if (!status_.ok()) return;
+  Attend();
+  const TimePoint now = time_.Now();
+  for (int server = 0; server < layout_.servers(); ++server) {
+    Peer& peer = peers_[static_cast<size_t>(server)];
+    // A server that has come back hears from all its workers: not at once.
+    const bool well = peer.ready && IsPresent(peer);
+    if (!well && now >= peer.next_hello) SayHello(server);
+    if (!peer.member) continue;
+    if (now >= peer.next_heartbeat) SendHeartbeat(server);
+    if (now >= peer.next_resend) {
+      peer.next_resend = now + options_.timing.resend;
+      if (!well) continue;
+      SendPushes(server, 0);
+      SendPulls(server);
+    }
+  }
+}
+
+TimePoint Worker::NextTick() const {
+  TimePoint next = TimePoint::max();
+  if (!status_.ok()) return next;
+  for (const Peer& peer : peers_) {
+    if (!peer.ready || !peer.member) next = std::min(next, peer.next_hello);
+    if (!peer.member) continue;
+    // Who falls silent is asked again.
+    next = std::min({next, peer.next_heartbeat, std::max(peer.next_hello, peer.heard + options_.timing.timeout)});
+    next = std::min(next, peer.next_resend);
+  }
+  return next;
+}
+
+// It stood still itself: no server's silence counts meanwhile.
+void Worker::Attend() {
+  const TimePoint now = time_.Now();
+  const Duration absence = now - std::exchange(attended_, now);
+  if (absence <= 2 * options_.timing.heartbeat) return;
+  for (Peer& peer : peers_) {
+    if (peer.member) peer.heard += absence;
+  }
+}
+
+bool Worker::IsPresent(const Peer& peer) const {
+  return peer.member && time_.Now() - peer.heard < options_.timing.timeout;
+}
+
+void Worker::SayHello(int server) {
+  Peer& peer = peers_[static_cast<size_t>(server)];
+  const auto wait = static_cast<uint64_t>(options_.timing.resend.count());
+  peer.next_hello = time_.Now() + Duration(static_cast<int64_t>(wait / 2 + random_.Next() % (wait / 2 + 1)));
+  Send(server, {.kind = Kind::kHello,
+                .layout = layout_.fingerprint(),
+                .flag = joined_,
+                .clock = joined_ ? floor_ : 0,
+                .next = Oldest(server)});
+}
+
+void Worker::SendHeartbeat(int server) {
+  peers_[static_cast<size_t>(server)].next_heartbeat = time_.Now() + options_.timing.heartbeat;
+  Send(server, {.kind = Kind::kHeartbeat, .clock = floor_, .next = Oldest(server)});
+}
+
+void Worker::SendModel(int server) {
+  for (size_t slot = 0; slot < layout_.OfServer(server).size(); ++slot) {
+    Send(server, {.kind = Kind::kInit,
+                  .slot = static_cast<uint32_t>(slot),
+                  .values = std::as_bytes(ValuesOf(Index(server, slot)))});
+  }
+}
+
+// By slot: what the next forward pass needs first goes first.
+void Worker::SendPushes(int server, uint64_t begin) {
+  for (size_t slot = 0; slot < layout_.OfServer(server).size(); ++slot) {
+    const Outbox& outbox = PartOf(server, slot).outbox;
+    for (const Outbox::Push& push : outbox.pushes()) {
+      if (!outbox.IsPending(push) || push.sequence < begin) continue;
+      Send(server, {.kind = Kind::kPush,
+                    .slot = static_cast<uint32_t>(slot),
+                    .from = push.from,
+                    .sequence = push.sequence,
+                    .values = std::as_bytes(std::span(push.gradient))});
+    }
+  }
+}
+
+void Worker::SendPulls(int server) {
+  if (computing_) return;
+  for (size_t slot = 0; slot < layout_.OfServer(server).size(); ++slot) {
+    if (HasValues(PartOf(server, slot))) continue;
+    Send(server, {.kind = Kind::kPull, .slot = static_cast<uint32_t>(slot), .clock = clock_});
+  }
+}
+
+void Worker::Send(int server, Message message) {
+  message.epoch = options_.epoch;
+  message.incarnation = options_.incarnation;
+  network_.Send(server, message);
+}
+
+std::vector<uint64_t> Worker::Oldest(int server) const {
+  std::vector<uint64_t> oldest;
+  for (const int partition : layout_.OfServer(server)) {
+    oldest.push_back(parts_[static_cast<size_t>(partition)].outbox.Oldest());
+  }
+  return oldest;
+}
+
+std::span<float> Worker::ValuesOf(size_t partition) {
+  const Partition& part = layout_.partitions()[partition];
+  return std::span(model_).subspan(static_cast<size_t>(part.offset), static_cast<size_t>(part.count));
+}
+
+}  // namespace gyre::ps

@@ -1,0 +1,154 @@
+// Worker: a training process's side of the parameter server, as a state machine. Whoever runs it hands it what arrives,
+// and time; the program computes a gradient between Begin and End:
+//
+//   if (!worker.WhyWaiting()) {
+//     ASSIGN_OR_RETURN(const uint64_t step, worker.Begin());
+//     ... gradient of worker.model() ...
+//     RETURN_IF_ERROR(worker.End(gradient));
+//   }
+//
+// docs/parameter_server.md says what it promises. Not thread-safe; nothing blocks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "ps/interfaces.h"
+#include "ps/layout.h"
+#include "ps/options.h"
+#include "ps/outbox.h"
+#include "ps/shard.h"
+
+namespace gyre::ps {
+
+struct WorkerOptions {
+  int worker = 0;
+  uint64_t epoch = 0;        // the job's
+  uint64_t incarnation = 1;  // how often this worker was started, from 1
+  Rule rule = Sgd{};         // the servers': what a step without a server applies
+  Timing timing{};
+  // While a server is away, steps go on with this worker's own updates of its part: at most so many in a row, and none
+  // begins later than so long after the first.
+  uint64_t local_steps = 0;
+  Duration local_time = std::chrono::seconds(30);
+  // Acknowledged pushes that are kept, a partition, until the server's snapshot has them: memory for as many gradients.
+  // As many as steps are made between snapshots, and a server that dies loses nothing while its workers live.
+  size_t retain = 16;
+  Guards guards{};
+};
+
+// Why a step cannot begin.
+struct Waiting {
+  enum class Reason : uint8_t { kJoining, kServerAway, kOthers };
+  Reason reason = Reason::kJoining;
+  int server = -1;  // which has not answered
+  int worker = -1;  // kOthers: whom that server waits for, if it said so
+  std::string text;
+};
+
+class Worker {
+ public:
+  // `model`: its first values, taken by servers that have none. What is given by reference outlives the worker.
+  // kInvalidArgument: the model's size is not the layout's; or see Optimizer::Create.
+  static absl::StatusOr<std::unique_ptr<Worker>> Create(const WorkerOptions& options, const Layout& layout,
+                                                        std::vector<float> model, const Clock& clock, Network& network,
+                                                        Random& random);
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  void Receive(int server, const Message& message);
+
+  // To be called when NextTick() has come; earlier does no harm.
+  void Tick();
+  TimePoint NextTick() const;
+
+  // Not OK once a server has refused this worker: another process has taken its place (kAborted), or it was set up
+  // differently (kFailedPrecondition). It sends nothing any more.
+  const absl::Status& status() const { return status_; }
+
+  // Nothing: a step may begin.
+  std::optional<Waiting> WhyWaiting() const;
+
+  // Begins a step and returns its number. The model stands still until End. kUnavailable, with the reason, where
+  // WhyWaiting says so; kFailedPrecondition in the middle of a step.
+  absl::StatusOr<uint64_t> Begin();
+
+  // Pushes the step's gradient. Where the others have gone on without this worker meanwhile, the gradient is of the
+  // past and is dropped: the next step is one of theirs. kFailedPrecondition: no step has begun; kInvalidArgument: the
+  // gradient's size is not the model's.
+  absl::Status End(std::span<const float> gradient);
+
+  std::span<const float> model() const { return model_; }
+  uint64_t clock() const { return clock_; }              // the next step
+  uint64_t local_steps() const { return local_steps_; }  // in a row, up to now
+
+ private:
+  struct Peer {
+    uint64_t incarnation = 0;  // of the server; 0: never heard
+    uint64_t welcomed = 0;     // the incarnation that the outboxes know of
+    bool answered = false;     // has said where it stands
+    bool member = false;       // has taken this worker
+    bool ready = false;        // takes pushes
+    int slowest = -1;
+    TimePoint heard{}, next_hello{}, next_heartbeat{}, next_resend{};
+  };
+  struct Part {
+    Outbox outbox;
+    uint64_t values_for = 0;               // one more than the step that its values are for; 0: none yet
+    std::optional<Optimizer> optimizer{};  // for steps without its server
+  };
+
+  Worker(const WorkerOptions& options, const Layout& layout, std::vector<float> model, const Clock& clock,
+         Network& network, Random& random);
+
+  bool Notice(int server, const Message& message);  // false: of the past, or for another
+  void Welcomed(int server, const Message& message);
+  void TakeStanding(int server, const Message& message);
+  void Start();
+  void Jump(uint64_t clock);
+  void TakeValues(int server, const Message& message);
+  void Refused(int server, const Message& message);
+
+  void SayHello(int server);
+  void SendHeartbeat(int server);
+  void SendModel(int server);
+  void SendPushes(int server, uint64_t begin);  // of steps from `begin` on, unless they are acknowledged
+  void SendPulls(int server);
+  void Send(int server, Message message);
+  std::vector<uint64_t> Oldest(int server) const;
+
+  void Attend();
+  bool IsPresent(const Peer& peer) const;
+  bool HasValues(const Part& part) const { return part.values_for > clock_; }
+  std::optional<Waiting> WhyNotLocal(int server) const;
+  void UpdateLocally(size_t partition, std::span<const float> gradient);
+  Part& PartOf(int server, size_t slot) { return parts_[Index(server, slot)]; }
+  size_t Index(int server, size_t slot) const { return static_cast<size_t>(layout_.OfServer(server)[slot]); }
+  std::span<float> ValuesOf(size_t partition);
+
+  const WorkerOptions options_;
+  const Layout& layout_;
+  const Clock& time_;
+  Network& network_;
+  Random& random_;
+  absl::Status status_;
+  std::vector<float> model_;
+  std::vector<Peer> peers_;  // by server
+  std::vector<Part> parts_;  // by partition
+  bool joined_ = false;
+  uint64_t clock_ = 0;
+  uint64_t floor_ = 0;                   // where it joined, or has jumped to
+  std::optional<uint64_t> computing_{};  // between Begin and End
+  uint64_t local_steps_ = 0;
+  TimePoint local_since_{};
+  TimePoint attended_{};  // when it was called last
+};
+
+}  // namespace gyre::ps

@@ -1,0 +1,127 @@
+// What a parameter server and its workers tell each other, the machines that hear it, and a manifest from a disk.
+#include <memory>
+
+#include "fuzzers.h"
+#include "ps/server.h"
+#include "ps/wire.h"
+#include "ps/worker.h"
+
+namespace gyre::fuzz {
+
+namespace {
+
+using ps::Kind;
+using ps::Message;
+
+std::vector<uint64_t> Steps(Mutator& random, size_t count) {
+  std::vector<uint64_t> steps(count);
+  for (uint64_t& step : steps) step = random.OneIn(10) ? random.Number() % ps::kMostSteps : random.Below(8);
+  return steps;
+}
+
+// `bytes` and `text` are what its views point into.
+Message RandomMessage(Mutator& random, std::string& bytes, std::string& text) {
+  const auto step = [&] { return Steps(random, 1)[0]; };
+  bytes = random.RandomBytes(4 * random.Below(6));
+  text = random.RandomBytes(random.Below(30));
+  const size_t slots = random.Below(4);
+  return {.kind = static_cast<Kind>(1 + random.Below(11)),
+          .epoch = random.OneIn(10) ? step() : 5,
+          .incarnation = 1 + random.Below(3),
+          .to = 1 + random.Below(2),
+          .layout = random.Number(),
+          .flag = random.OneIn(2),
+          .member = random.OneIn(2),
+          .slot = static_cast<uint32_t>(random.OneIn(10) ? random.Number() : random.Below(3)),
+          .sequence = step(),
+          .clock = step(),
+          .worker = static_cast<int32_t>(random.Number()),
+          .values = AsBytes(bytes),
+          .text = text,
+          .next = Steps(random, slots),
+          .durable = Steps(random, slots),
+          .floors = Steps(random, slots)};
+}
+
+class Nowhere final : public ps::Network {
+ public:
+  void Send(int, const Message& message) override { sent += Encode(message).size(); }
+  size_t sent = 0;
+};
+
+// Forgets all.
+class NoDisk final : public ps::Disk {
+ public:
+  absl::Status Write(std::string_view, std::string_view) override { return absl::OkStatus(); }
+  absl::Status Sync(std::string_view) override { return absl::OkStatus(); }
+  absl::Status Rename(std::string_view, std::string_view) override { return absl::OkStatus(); }
+  absl::Status SyncFolder() override { return absl::OkStatus(); }
+  absl::StatusOr<std::string> Read(std::string_view) override { return absl::NotFoundError("none"); }
+  absl::Status Remove(std::string_view) override { return absl::OkStatus(); }
+  absl::StatusOr<std::vector<std::string>> List() override { return std::vector<std::string>(); }
+};
+
+class Chance final : public ps::Random {
+ public:
+  explicit Chance(Mutator& random) : random_(random) {}
+  uint64_t Next() override { return random_(); }
+
+ private:
+  Mutator& random_;
+};
+
+}  // namespace
+
+std::string FuzzPsMessages(Mutator& random) {
+  std::string bytes, text;
+  std::string payload = Encode(RandomMessage(random, bytes, text));
+  const bool valid = random.OneIn(4) && ps::Decode(payload).ok();
+  if (!valid) payload = random.Mutated(std::move(payload));
+  return CheckDecoder(payload, valid, /*factor=*/2, ps::Decode, ps::Encode);
+}
+
+// A server and a worker hear anything that decodes, from anybody, at any time.
+std::string FuzzPsMachines(Mutator& random) {
+  ManualClock clock;
+  Nowhere network;
+  NoDisk disk;
+  Chance chance(random);
+  const ps::Tensor tensors[] = {{"a", 3}, {"b", 2}};
+  const auto layout = ps::Layout::Create(tensors, 1, 8);
+  const ps::Consistency consistency{static_cast<ps::Mode>(random.Below(3)), random.Below(3)};
+  auto server =
+      ps::Server::Start({.epoch = 5, .incarnation = 2, .consistency = consistency}, *layout, clock, network, disk);
+  auto worker =
+      ps::Worker::Create({.epoch = 5, .local_steps = 2}, *layout, std::vector<float>(5), clock, network, chance);
+  if (!server.ok() || !worker.ok()) return "does not start";
+  for (uint64_t left = random.Below(60); left > 0; --left) {
+    std::string bytes, text;
+    Message message = RandomMessage(random, bytes, text);
+    if (!random.OneIn(3)) message.layout = layout->fingerprint();
+    if (!random.OneIn(3)) message.values = AsBytes(bytes = random.RandomBytes(random.OneIn(2) ? 8 : 4));
+    if (!random.OneIn(3)) {
+      message.next = Steps(random, 3);
+      message.durable = Steps(random, 3);
+      message.floors = Steps(random, 3);
+    }
+    const std::string payload = Encode(message);
+    const auto decoded = ps::Decode(payload);
+    if (!decoded.ok()) continue;
+    (*server)->Receive(static_cast<int>(random.Below(3)), *decoded);
+    (*worker)->Receive(static_cast<int>(random.Below(2)), *decoded);
+    clock.Advance(std::chrono::milliseconds(random.Below(400)));
+    (*server)->Tick();
+    (*worker)->Tick();
+    if ((*worker)->Begin().ok() && !(*worker)->End(std::vector<float>(5, 1.0f)).ok()) return "a step does not end";
+  }
+  return network.sent < size_t{1} << 20 ? "" : "answers too much";
+}
+
+std::string FuzzPsManifest(Mutator& random) {
+  std::string bytes = ps::EncodeManifest({random.Number(), random.Number(), random.Number(), random.Number(), 7});
+  const bool valid = random.OneIn(4);
+  if (!valid) bytes = random.Mutated(std::move(bytes));
+  return CheckDecoder(bytes, valid, /*factor=*/0, ps::DecodeManifest, ps::EncodeManifest);
+}
+
+}  // namespace gyre::fuzz
