@@ -16,10 +16,6 @@ namespace {
 // As many as a saved plan may say, so that every plan can be saved.
 constexpr int64_t kMostElements = int64_t{1} << 40;
 
-bool IsGradientDType(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kF64 || dtype == DType::kF16 || dtype == DType::kBF16;
-}
-
 // Of a line of Describe: "name"<tab>signature.
 std::pair<absl::string_view, absl::string_view> SplitLine(absl::string_view line) {
   return absl::StrSplit(line, absl::MaxSplits('\t', 1));
@@ -31,6 +27,10 @@ std::string HasButNot(absl::string_view line, int with, int without) {
 }
 
 }  // namespace
+
+bool IsGradientDType(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kF64 || dtype == DType::kF16 || dtype == DType::kBF16;
+}
 
 absl::StatusOr<int> Registry::Add(std::string_view name, std::span<const int64_t> shape, DType dtype) {
   const std::string quoted = absl::StrCat("\"", absl::CHexEscape(ToAbsl(name)), "\"");

@@ -14,6 +14,9 @@
 
 namespace gyre::fusion {
 
+// The floating-point ones.
+bool IsGradientDType(DType dtype);
+
 // Gradients have two numbers: an index, by the order in which this rank registered them, and a place among all names
 // in alphabetical order, on which ranks with the same gradients agree.
 class Registry {

@@ -153,9 +153,7 @@ absl::Status GradientReducer::State::Give(int index, const TensorView* view, boo
   }
   const int place = places_[static_cast<size_t>(index)];
   const fusion::TensorInfo& tensor = tensors_[static_cast<size_t>(place)];
-  if (view != nullptr && (view->count != tensor.count || DTypeSize(view->dtype) < 2 ||
-                          (view->dtype != DType::kF16 && view->dtype != DType::kBF16 && view->dtype != DType::kF32 &&
-                           view->dtype != DType::kF64))) {
+  if (view != nullptr && (view->count != tensor.count || !fusion::IsGradientDType(view->dtype))) {
     return absl::InvalidArgumentError(absl::StrCat("gradient ", NameOf(place), " has ", tensor.count,
                                                    " floating-point elements; given were ", view->count, " of ",
                                                    ToAbsl(DTypeName(view->dtype))));

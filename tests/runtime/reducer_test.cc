@@ -1,11 +1,14 @@
 #include "gyre/reducer.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <thread>
 #include <vector>
 
+#include "fusion/plan.h"
 #include "runtime/reducer_fixture.h"
 
 namespace gyre {
@@ -142,6 +145,33 @@ TEST(Reducer, GradientsMayComeFromManyThreads) {
         const size_t p = order[i];
         trainer.ExpectSum(i % 2 == 0 ? trainer.own(p) : trainer.shared(p), p, step, 1);
       }
+    }
+  });
+}
+
+// The first bucket's result appears before the program has come to Wait, or has its second gradient.
+TEST(Reducer, ReducesWhileTheProgramComputes) {
+  support::RunProcesses(2, [](const Rank& rank) {
+    constexpr int64_t kCount = 4096;
+    const std::vector<fusion::TensorInfo> tensors = {{"layer0", kCount, DType::kF32}, {"layer1", kCount, DType::kF32}};
+    const std::vector<int> order = {0, 1};
+    Trainer trainer(rank, {{{kCount}}, {{kCount}}});
+    ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .plan = fusion::ToText({tensors, PlanBySize(tensors, order, 1)})}),
+                IsOk());
+    for (int step = 1; step <= 3; ++step) {
+      auto* const values = static_cast<float*>(trainer.shared(0).data);
+      std::fill_n(values, kCount, static_cast<float>(rank + step));
+      ASSERT_THAT(trainer.reducer->Ready(trainer.index[0]), IsOk());
+      // Of the two halves the other rank reduces this one and stores it here.
+      const volatile float& others = values[rank == 0 ? kCount - 1 : 0];
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+      while (others != static_cast<float>(2 * step + 1) && std::chrono::steady_clock::now() < deadline) {
+        std::this_thread::yield();
+      }
+      EXPECT_EQ(others, static_cast<float>(2 * step + 1));
+      ASSERT_THAT(trainer.Give(1, step, false), IsOk());
+      ASSERT_THAT(trainer.reducer->Wait(), IsOk());
+      trainer.ExpectSum(trainer.shared(1), 1, step, 1);
     }
   });
 }
