@@ -43,8 +43,8 @@ TEST_F(RestartTest, AJobThatFailsIsStartedAgainInTheNextEpoch) {
 }
 
 TEST_F(RestartTest, TheLastFailureIsTheJobs) {
-  const Outcome outcome =
-      RunToEnd(Here(2, {"--max-restarts", "2", "--settle", "0"}, "test $GYRE_RANK = 0 || exit $((40 + GYRE_EPOCH)); exec sleep 100"));
+  const Outcome outcome = RunToEnd(Here(2, {"--max-restarts", "2", "--settle", "0"},
+                                        "test $GYRE_RANK = 0 || exit $((40 + GYRE_EPOCH)); exec sleep 100"));
   EXPECT_EQ(outcome.code, 42) << outcome.err;
   EXPECT_TRUE(Has(outcome.err, "restart 2 of 2")) << outcome.err;
 }
