@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kSmallTransfer = 64 << 10, kLargeTransfer = 512 << 10, kLast = -1;
 constexpr double kBudget = 0.06, kQuick = 0.004;  // seconds
-constexpr int kRoundTrips = 20, kTransfers = 7;
+constexpr int kRoundTrips = 20, kTransfers = 5;
 
 // A link that is shaped lets some pass at once before its own rate shows: only what comes behind that counts, if any.
 constexpr int64_t kBurst = 1 << 20;
