@@ -2,6 +2,7 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <bit>
 #include <tuple>
 #include <utility>
@@ -92,7 +93,9 @@ Decision ReadDecision(WireReader& reader) {
 }
 
 bool Valid(const Decision& decision) {
-  return decision.kind >= DecisionKind::kRun && decision.kind <= DecisionKind::kLeft && Valid(decision.signature);
+  const bool counts = std::ranges::all_of(decision.counts, [](int64_t count) { return count >= 0; });
+  return counts && decision.kind >= DecisionKind::kRun && decision.kind <= DecisionKind::kLeft &&
+         Valid(decision.signature);
 }
 
 }  // namespace

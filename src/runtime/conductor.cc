@@ -134,7 +134,7 @@ bool Conductor::Check(TimePoint now) {
   if (state_->runtime().node()->closed()) GiveUp(absl::FailedPreconditionError("the runtime was shut down"));
   {
     std::lock_guard lock(mutex_);
-    if (leaving_ && now >= leave_by_ && !negotiator_.over()) asked_.store(true);
+    if (leaving_ && now >= leave_by_ && !broken_) asked_.store(true);
   }
   if (coordinator_) coordinator_->Tick(now);
   negotiator_.Tick(now);
@@ -189,7 +189,15 @@ void Conductor::Accept(Wish& wish) {
       for (NamedRequest& request : wish.requests) operations_[++last_ticket_] = {request.buffers, wish.handle};
     }
   }
-  if (!status.ok()) wish.handle->EndAll(status);
+  if (status.ok()) return;
+  wish.handle->EndAll(status);
+  RingWaiters();
+}
+
+// For threads that wait for what has ended.
+void Conductor::RingWaiters() {
+  shm::Node& node = *state_->runtime().node();
+  node.block(node.rank()).doorbell.Ring();
 }
 
 // --- Messages ---
@@ -314,7 +322,7 @@ bool Conductor::Finish() {
       End(end);
     }
   }
-  if (moved) state_->runtime().node()->block(state_->runtime().node()->rank()).doorbell.Ring();
+  if (moved) RingWaiters();
   return moved;
 }
 
@@ -355,7 +363,7 @@ void Conductor::FindDeadline() {
   if (coordinator_) next = std::min(next, coordinator_->deadline());
   {
     std::lock_guard lock(mutex_);
-    if (leaving_ && !negotiator_.over()) next = std::min(next, leave_by_);
+    if (leaving_ && !broken_) next = std::min(next, leave_by_);
   }
   deadline_.store(next.time_since_epoch().count());
 }

@@ -87,6 +87,7 @@ class Conductor final : public Pollable, public std::enable_shared_from_this<Con
   bool Finish();
   void End(const NamedEnd& end);
   void GiveUp(const absl::Status& status);
+  void RingWaiters();
   void Publish();
   bool Drained() const;
   void FindDeadline();
