@@ -20,15 +20,17 @@ constexpr std::array kFuzzers = {
     Fuzzer{"frames", 150, FuzzFrames},
     Fuzzer{"handshake", 50, FuzzHandshake},
     Fuzzer{"endpoint", 100, FuzzEndpoint},
-    Fuzzer{"store-messages", 150, FuzzStoreMessages},
+    Fuzzer{"store-messages", 110, FuzzStoreMessages},
     Fuzzer{"store-state", 30, FuzzStoreState},
-    Fuzzer{"control-frames", 150, FuzzControlFrames},
+    Fuzzer{"control-frames", 110, FuzzControlFrames},
     Fuzzer{"control-link", 20, FuzzControlLink},
     Fuzzer{"step-header", 100, FuzzStepHeader},
     Fuzzer{"executor", 30, FuzzExecutor},
     Fuzzer{"rank-place", 50, FuzzRankPlace},
-    Fuzzer{"agent-messages", 150, FuzzAgentMessages},
+    Fuzzer{"agent-messages", 110, FuzzAgentMessages},
     Fuzzer{"preamble", 20, FuzzPreamble},
+    Fuzzer{"payload", 60, FuzzPayload},
+    Fuzzer{"index-code", 60, FuzzIndexCode},
 };
 
 // Each round has a seed of its own, so that one can be run alone: --rounds 1 --only NAME --seed (the printed one).

@@ -36,6 +36,8 @@ std::string FuzzExecutor(Mutator& random);
 std::string FuzzRankPlace(Mutator& random);
 std::string FuzzAgentMessages(Mutator& random);
 std::string FuzzPreamble(Mutator& random);
+std::string FuzzPayload(Mutator& random);
+std::string FuzzIndexCode(Mutator& random);
 
 // Decodes `bytes`, within 4 KiB and `factor` times the size of the bytes; and if that works, what was decoded must be
 // what encoding and decoding it once more gives. `valid`: it must work and give the same bytes again.
