@@ -74,9 +74,8 @@ struct CompressionOptions {
                                       "topk-sampled", "randomk", "powersgd", "dgc",     "index-codes"};
   std::string size = "64M";  // bytes of the gradient
   int samples = 11;
-  double sparsity = 0.999;  // of "dgc-pass" and "index-codes", and of the models
+  double sparsity = 0.999;  // of "dgc-pass" and "index-codes"
   double link = 10;         // Gbit/s: chooses how positions are coded
-  bool models = false;      // instead: what a sender sends of known models
   std::string json;         // a file
 };
 

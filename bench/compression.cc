@@ -148,7 +148,6 @@ absl::Status RunCompression(const CompressionOptions& options, const std::string
     if (json == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", options.json));
   }
   absl::PrintF("# %s\n", command);
-  //MODELS
   RETURN_IF_ERROR(MeasureAll(options, json.get()));
   if (Asked(options, "index-codes")) RETURN_IF_ERROR(MeasureIndexCodes(options, json.get()));
   if (Asked(options, "dgc-pass")) RETURN_IF_ERROR(MeasurePass(options, json.get()));

@@ -29,7 +29,4 @@ absl::Status MeasurePass(const CompressionOptions& options, std::FILE* json);
 // The codes of positions, at the sparsity of the options.
 absl::Status MeasureIndexCodes(const CompressionOptions& options, std::FILE* json);
 
-// Senders' ratios of known models.
-absl::Status PrintModels(const CompressionOptions& options, std::FILE* json);
-
 }  // namespace gyre::bench

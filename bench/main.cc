@@ -151,13 +151,12 @@ void AddCompression(CLI::App& app, gyre::bench::CompressionOptions& options) {
   command->add_option("--samples", options.samples, "Of each figure, of which the median is shown")
       ->check(CLI::Range(1, 10'000))
       ->capture_default_str();
-  command->add_option("--sparsity", options.sparsity, "Of dgc-pass, index-codes and --models")
+  command->add_option("--sparsity", options.sparsity, "Of dgc-pass and index-codes")
       ->check(CLI::Range(0.0, 0.999999))
       ->capture_default_str();
   command->add_option("--link", options.link, "In Gbit/s; chooses how positions are coded")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command->add_flag("--models", options.models, "What DGC sends of known models, instead");
   command->add_option("--json", options.json, "Also write JSON lines to this file");
 }
 

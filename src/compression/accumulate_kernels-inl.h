@@ -80,6 +80,17 @@ HWY_INLINE void PickOut(const Accumulation& a, int64_t i, V v, M larger, Candida
   c.count = at + static_cast<int64_t>(hn::CountTrue(d, larger));
 }
 
+inline void PickOutOne(const Accumulation& a, int64_t i, float v, Candidates& c) {
+  c.indices[c.count] = static_cast<uint32_t>(i);
+  c.velocities[c.count] = v;
+  a.velocity[i] = 0;
+  if (a.momentum != nullptr) {
+    c.momenta[c.count] = a.momentum[i];
+    if (a.masked) a.momentum[i] = 0;
+  }
+  ++c.count;
+}
+
 // The same for one element: the rest of an array that fills no vector. Rounds as the vectors do.
 template <Rule kRule>
 float StepOne(const Accumulation& a, int64_t i, bool& finite) {
@@ -103,15 +114,32 @@ float StepOne(const Accumulation& a, int64_t i, bool& finite) {
   return v;
 }
 
-inline void PickOutOne(const Accumulation& a, int64_t i, float v, Candidates& c) {
-  c.indices[c.count] = static_cast<uint32_t>(i);
-  c.velocities[c.count] = v;
-  a.velocity[i] = 0;
-  if (a.momentum != nullptr) {
-    c.momenta[c.count] = a.momentum[i];
-    if (a.masked) a.momentum[i] = 0;
+// Moves the elements of several vectors, from i on, to the candidates: few of them one by one, which mispredicts no
+// branch but the last, and many vector by vector.
+template <size_t kVectors>
+HWY_INLINE void PickOutOf(const Accumulation& a, int64_t i, const V (&v)[kVectors], const M (&larger)[kVectors],
+                          Candidates& c) {
+  const D d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  if constexpr (hn::MaxLanes(D()) * kVectors <= 64) {
+    constexpr int kFew = 5;
+    uint64_t bits = 0;
+    for (size_t k = 0; k < kVectors; ++k) {
+      uint8_t stored[8] = {};
+      hn::StoreMaskBits(d, larger[k], stored);
+      bits |= static_cast<uint64_t>(stored[0] | stored[1] << 8) << (static_cast<int64_t>(k) * lanes);
+    }
+    if (std::popcount(bits) <= kFew) {
+      for (; bits != 0; bits &= bits - 1) {
+        const int64_t at = i + std::countr_zero(bits);
+        PickOutOne(a, at, a.velocity[at], c);
+      }
+      return;
+    }
   }
-  ++c.count;
+  for (size_t k = 0; k < kVectors; ++k) {
+    if (!hn::AllFalse(d, larger[k])) PickOut(a, i + static_cast<int64_t>(k) * lanes, v[k], larger[k], c);
+  }
 }
 
 template <Rule kRule, bool kSelect>
@@ -138,9 +166,7 @@ PassResult Pass(const Accumulation& a, int64_t begin, int64_t end, float thresho
       const M any = hn::Or(hn::Or(larger[0], larger[1]), hn::Or(larger[2], larger[3]));
       if (hn::AllFalse(d, any)) [[likely]]
         continue;
-      for (int64_t k = 0; k < kUnroll; ++k) {
-        if (!hn::AllFalse(d, larger[k])) PickOut(a, i + k * lanes, v[k], larger[k], c);
-      }
+      PickOutOf(a, i, v, larger, c);
       if (c.count + kCandidateSlack > c.capacity) [[unlikely]] {
         result.end = i + kUnroll * lanes;
         return result;

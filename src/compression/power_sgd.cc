@@ -50,13 +50,9 @@ PowerSgdTensor::PowerSgdTensor(int64_t rows, int64_t columns, int rank, uint64_t
       rank_(rank),
       matrix_(rows_ * columns_),
       p_(rows_ * static_cast<size_t>(rank)),
-      q_(columns_ * static_cast<size_t>(rank)) {
-  for (float& value : q_) {  // SplitMix64 (Steele, Lea, Flood 2014), to [-1, 1)
-    uint64_t bits = seed += 0x9e3779b97f4a7c15u;
-    bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9u;
-    bits = (bits ^ bits >> 27) * 0x94d049bb133111ebu;
-    value = static_cast<float>(static_cast<int64_t>(bits ^ bits >> 31) >> 40) * 0x1p-23f;
-  }
+      q_(columns_ * static_cast<size_t>(rank)),
+      lots_(seed) {
+  FillWithLots(q_);
 }
 
 std::span<float> PowerSgdTensor::MakeP(std::span<const float> gradient) {
@@ -68,18 +64,41 @@ std::span<float> PowerSgdTensor::MakeP(std::span<const float> gradient) {
   return p_;
 }
 
-// A column that depends on those before it is left as zeros: the product then does without it.
+// A column that depends on those before it, as all do of a matrix of zeros, is replaced by lots, the same on all ranks:
+// left as zeros it would stay so for good.
 void PowerSgdTensor::Orthonormalize() {
+  constexpr float kDependent = 1e-5f;
   for (size_t r = 0; r < static_cast<size_t>(rank_); ++r) {
     const auto column = Column(p_, rows_, r);
-    const float before = std::sqrt(Dot(column, column));
-    for (size_t other = 0; other < r; ++other) {
-      const auto earlier = Column(p_, rows_, other);
-      AddScaled(-Dot(column, earlier), earlier, column);
+    float before = std::sqrt(Dot(column, column));
+    Project(r);
+    if (!(std::sqrt(Dot(column, column)) > kDependent * before)) {
+      FillWithLots(column);
+      before = std::sqrt(Dot(column, column));
+      Project(r);
     }
     const float length = std::sqrt(Dot(column, column));
-    const float inverse = length > 1e-5f * before ? 1 / length : 0;
+    const float inverse = length > kDependent * before ? 1 / length : 0;
     for (float& value : column) value *= inverse;
+  }
+}
+
+// Takes what column r of P has of those before it.
+void PowerSgdTensor::Project(size_t r) {
+  const auto column = Column(p_, rows_, r);
+  for (size_t other = 0; other < r; ++other) {
+    const auto earlier = Column(p_, rows_, other);
+    AddScaled(-Dot(column, earlier), earlier, column);
+  }
+}
+
+// In [-1, 1): SplitMix64 (Steele, Lea, Flood 2014).
+void PowerSgdTensor::FillWithLots(std::span<float> values) {
+  for (float& value : values) {
+    uint64_t bits = lots_ += 0x9e3779b97f4a7c15u;
+    bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9u;
+    bits = (bits ^ bits >> 27) * 0x94d049bb133111ebu;
+    value = static_cast<float>(static_cast<int64_t>(bits ^ bits >> 31) >> 40) * 0x1p-23f;
   }
 }
 

@@ -40,11 +40,14 @@ class PowerSgdTensor {
  private:
   PowerSgdTensor(int64_t rows, int64_t columns, int rank, uint64_t seed);
   void Orthonormalize();
+  void Project(size_t r);
+  void FillWithLots(std::span<float> values);
 
   size_t rows_, columns_;
   int rank_;
   std::vector<float> matrix_;  // M, and between steps what is kept
   std::vector<float> p_, q_;
+  uint64_t lots_;
 };
 
 }  // namespace gyre::compression

@@ -35,24 +35,29 @@ class Selector {
   std::span<const uint32_t> indices() const { return {indices_.data(), static_cast<size_t>(found_.count)}; }
   std::span<float> values() { return {velocities_.data(), static_cast<size_t>(found_.count)}; }
 
-  // The threshold to begin the next step with, which is carried from step to step (0: no guess).
-  float threshold() const { return threshold_; }
-  void set_threshold(float threshold) { threshold_ = threshold; }
-
  private:
   void Reserve(int64_t capacity, bool momentum);
   int64_t Pass(const Accumulation& arrays, int64_t count, int64_t k, float& threshold);
+  uint32_t KthKey(int64_t k);
   float Cut(const Accumulation& arrays, int64_t k);
   void Rescan(const Accumulation& arrays, int64_t count, int64_t missing);
+  void PutBack(const Accumulation& arrays);
   void SortByPosition(size_t first_part);
   void Guess(int64_t seen, int64_t k, float kth);
 
   std::vector<uint32_t> indices_;
   std::vector<float> velocities_, momenta_;
-  std::vector<uint32_t> keys_;  // scratch
+  struct Entry {
+    uint32_t index;
+    float velocity, momentum;
+  };
+  std::vector<uint32_t> keys_, bins_;  // scratch
+  std::vector<Entry> rejected_;        // scratch
   Candidates found_;
   float threshold_ = 0;
-  float correction_ = 0.97f;  // of the k-th value, for the next step's threshold
+  float previous_ = 0;    // the last step's k-th value
+  double exponent_ = 10;  // of the number of elements above a threshold
+  double caution_ = 1;    // how many times more candidates than usual to aim at
 };
 
 }  // namespace gyre::compression

@@ -17,22 +17,24 @@ namespace gyre::fuzz {
 namespace {
 
 constexpr std::array kFuzzers = {
-    Fuzzer{"frames", 100, FuzzFrames},
+    Fuzzer{"frames", 80, FuzzFrames},
     Fuzzer{"handshake", 50, FuzzHandshake},
     Fuzzer{"endpoint", 50, FuzzEndpoint},
-    Fuzzer{"store-messages", 110, FuzzStoreMessages},
+    Fuzzer{"store-messages", 90, FuzzStoreMessages},
     Fuzzer{"store-state", 30, FuzzStoreState},
-    Fuzzer{"control-frames", 100, FuzzControlFrames},
+    Fuzzer{"control-frames", 90, FuzzControlFrames},
     Fuzzer{"control-link", 20, FuzzControlLink},
-    Fuzzer{"step-header", 100, FuzzStepHeader},
+    Fuzzer{"step-header", 90, FuzzStepHeader},
     Fuzzer{"executor", 30, FuzzExecutor},
-    Fuzzer{"rank-place", 50, FuzzRankPlace},
-    Fuzzer{"network-report", 50, FuzzNetworkReport},
-    Fuzzer{"agent-messages", 150, FuzzAgentMessages},
+    Fuzzer{"rank-place", 40, FuzzRankPlace},
+    Fuzzer{"network-report", 40, FuzzNetworkReport},
+    Fuzzer{"agent-messages", 130, FuzzAgentMessages},
     Fuzzer{"preamble", 20, FuzzPreamble},
-    Fuzzer{"ps-messages", 100, FuzzPsMessages},
+    Fuzzer{"ps-messages", 80, FuzzPsMessages},
     Fuzzer{"ps-machines", 20, FuzzPsMachines},
     Fuzzer{"ps-manifest", 20, FuzzPsManifest},
+    Fuzzer{"payload", 60, FuzzPayload},
+    Fuzzer{"index-code", 60, FuzzIndexCode},
 };
 
 // Each round has a seed of its own, so that one can be run alone: --rounds 1 --only NAME --seed (the printed one).

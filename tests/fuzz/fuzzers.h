@@ -40,6 +40,8 @@ std::string FuzzPreamble(Mutator& random);
 std::string FuzzPsMessages(Mutator& random);
 std::string FuzzPsMachines(Mutator& random);
 std::string FuzzPsManifest(Mutator& random);
+std::string FuzzPayload(Mutator& random);
+std::string FuzzIndexCode(Mutator& random);
 
 // Decodes `bytes`, within 4 KiB and `factor` times the size of the bytes; and if that works, what was decoded must be
 // what encoding and decoding it once more gives. `valid`: it must work and give the same bytes again.

@@ -1,0 +1,98 @@
+#include "compression/power_sgd.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "support/mutator.h"
+#include "support/status_matchers.h"
+
+namespace gyre::compression {
+namespace {
+
+using support::MatchesStatus;
+using support::Mutator;
+
+std::vector<float> Random(Mutator& random, size_t count) {
+  std::vector<float> values(count);
+  for (float& value : values) value = static_cast<float>(static_cast<double>(random() >> 11) * 0x1p-52 - 1.0);
+  return values;
+}
+
+void Average(std::span<float> a, std::span<float> b) {
+  for (size_t i = 0; i < a.size(); ++i) a[i] = b[i] = (a[i] + b[i]) / 2;
+}
+
+double Norm(std::span<const float> values) {
+  double sum = 0;
+  for (const float value : values) sum += static_cast<double>(value) * value;
+  return std::sqrt(sum);
+}
+
+// A matrix that has this rank is what is sent, soon.
+TEST(PowerSgd, FindsAMatrixOfItsRank) {
+  Mutator random(1);
+  constexpr size_t kRows = 37, kColumns = 23;
+  const auto left = Random(random, kRows * 2), right = Random(random, kColumns * 2);
+  std::vector<float> matrix(kRows * kColumns), out(matrix.size());
+  for (size_t i = 0; i < kRows; ++i) {
+    for (size_t j = 0; j < kColumns; ++j) {
+      matrix[i * kColumns + j] = left[2 * i] * right[2 * j] + left[2 * i + 1] * right[2 * j + 1];
+    }
+  }
+  auto tensor = PowerSgdTensor::Create({.rank = 2}, kRows, kColumns, 7).value();
+  for (int step = 0; step < 3; ++step) {
+    tensor.MakeP(matrix);
+    tensor.MakeQ();
+    tensor.Finish(out);
+  }
+  for (size_t i = 0; i < out.size(); ++i) EXPECT_NEAR(out[i], matrix[i], 1e-4) << i;
+}
+
+// Of two ranks: the same result on both, and what is not in it is kept.
+TEST(PowerSgd, NothingIsLostOfTheMean) {
+  Mutator random(2);
+  constexpr size_t kRows = 16, kColumns = 50;
+  auto a = PowerSgdTensor::Create({.rank = 3}, kRows, kColumns, 7).value();
+  auto b = PowerSgdTensor::Create({.rank = 3}, kRows, kColumns, 7).value();
+  std::vector<float> out_a(kRows * kColumns), out_b(out_a.size());
+  std::vector<double> given(out_a.size()), got(out_a.size());
+  for (int step = 0; step < 40; ++step) {
+    const auto gradient_a = Random(random, out_a.size()), gradient_b = Random(random, out_a.size());
+    Average(a.MakeP(gradient_a), b.MakeP(gradient_b));
+    Average(a.MakeQ(), b.MakeQ());
+    a.Finish(out_a);
+    b.Finish(out_b);
+    ASSERT_EQ(out_a, out_b);
+    for (size_t i = 0; i < out_a.size(); ++i) {
+      given[i] += (static_cast<double>(gradient_a[i]) + gradient_b[i]) / 2;
+      got[i] += out_a[i];
+    }
+  }
+  for (size_t i = 0; i < out_a.size(); ++i) {
+    EXPECT_NEAR(got[i] + (static_cast<double>(a.kept()[i]) + b.kept()[i]) / 2, given[i], 1e-3);
+  }
+  EXPECT_LT(Norm(a.kept()), 10 * Norm(out_a) + 200);  // and does not pile up
+}
+
+TEST(PowerSgd, BearsZerosAndSingleElements) {
+  auto tensor = PowerSgdTensor::Create({.rank = 4}, 1, 1, 7).value();
+  EXPECT_EQ(tensor.rank(), 1);
+  std::vector<float> out = {9};
+  for (const float value : {0.0f, 3.0f}) {
+    tensor.MakeP(std::vector<float>{value});
+    tensor.MakeQ();
+    tensor.Finish(out);
+    EXPECT_NEAR(out[0], value, 1e-6);
+    out[0] += tensor.kept()[0];
+    EXPECT_EQ(out[0], value);
+  }
+}
+
+TEST(PowerSgd, SaysWhatIsWrong) {
+  EXPECT_THAT(PowerSgdTensor::Create({.rank = 0}, 2, 2, 1), MatchesStatus(absl::StatusCode::kInvalidArgument, "rank"));
+  EXPECT_THAT(PowerSgdTensor::Create({}, 0, 2, 1), MatchesStatus(absl::StatusCode::kInvalidArgument, "0 x 2"));
+}
+
+}  // namespace
+}  // namespace gyre::compression
