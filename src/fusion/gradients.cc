@@ -78,6 +78,11 @@ TensorView Gradients::result(int tensor) const {
   return view.data != nullptr ? view : home(tensor);
 }
 
+TensorView Gradients::common_result(int tensor) const {
+  const TensorView& view = given_views_[static_cast<size_t>(tensor)];
+  return view.data != nullptr && view.dtype == tensors_[static_cast<size_t>(tensor)].dtype ? view : home(tensor);
+}
+
 void Gradients::Restart() {
   given_ = only_adds() ? given_ + 1 : 0;
 }

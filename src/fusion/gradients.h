@@ -43,6 +43,10 @@ class Gradients {
   // Where the tensor's gradient was given, and its result is.
   TensorView result(int tensor) const;
 
+  // The result in the dtype that it travelled in: the same bits on all ranks, which `result` need not be, as each rank
+  // chooses the dtype of the memory that it gives.
+  TensorView common_result(int tensor) const;
+
   // All were given: from now on it is the next step's turn, or the next one's to be added.
   void Restart();
 

@@ -236,12 +236,12 @@ void GradientReducer::State::FinishResults(StepSummary& summary) {
   for (const fusion::TensorInfo& tensor : tensors_) summary.bytes += tensor.bytes();
   if (!options_.max_norm && !options_.skip_non_finite) return;
   double squares = 0;
-  for (int place = 0; place < size(); ++place) squares += fusion::SumOfSquares(gradients_->result(place));
+  for (int place = 0; place < size(); ++place) squares += fusion::SumOfSquares(gradients_->common_result(place));
   summary.norm = std::sqrt(squares);
   bool finite = std::isfinite(squares);
   if (!finite) {  // or their squares were too large for a double
     finite = true;
-    for (int place = 0; place < size() && finite; ++place) finite = fusion::AllFinite(gradients_->result(place));
+    for (int place = 0; place < size() && finite; ++place) finite = fusion::AllFinite(gradients_->common_result(place));
   }
   summary.skipped = options_.skip_non_finite && !finite;
   if (!options_.max_norm || !std::isfinite(squares) || *summary.norm <= *options_.max_norm) return;
