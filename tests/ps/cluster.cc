@@ -1,0 +1,513 @@
+#include "cluster.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "xxhash.h"
+
+namespace gyre::ps {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr Timing kTiming{.heartbeat = milliseconds(200), .timeout = milliseconds(1000), .resend = milliseconds(400)};
+constexpr milliseconds kPatience(60'000);  // after the last blow, all must be over within so long
+
+std::string Text(std::string_view what, const std::vector<uint64_t>& numbers) {
+  return absl::StrCat(ToAbsl(what), " ", absl::StrJoin(numbers, " "));
+}
+
+std::vector<Tensor> Tensors(const Plan& plan) {
+  std::vector<Tensor> tensors;
+  for (int t = 0; t < plan.tensors; ++t) tensors.push_back({absl::StrCat("t", t), plan.workers});
+  return tensors;
+}
+
+}  // namespace
+
+// A life of a server or worker. What is on its way to a number reaches every living process that has it.
+struct Cluster::Process {
+  bool is_server = false;
+  int number = 0;
+  uint64_t incarnation = 0;
+  bool alive = true;
+  TimePoint frozen_until{};
+  TimePoint tick_at = TimePoint::max();
+  std::unique_ptr<Network> link;
+  std::unique_ptr<Server> server;
+  std::unique_ptr<Worker> worker;
+  // Of a server:
+  History history;
+  std::map<int, uint64_t> welcomed;  // by worker: its newest life that was welcomed
+  std::map<int, TimePoint> heard;    // by worker: when its newest life was
+  std::set<int> members, gaps;       // gaps: who was given up, or came anew, at some time
+  // Of a worker:
+  bool computing = false;
+  uint64_t clock = 0;  // where it was when it ended
+};
+
+class Cluster::Link final : public Network {
+ public:
+  Link(Cluster& cluster, Process& process) : cluster_(cluster), process_(process) {}
+  void Send(int peer, const Message& message) override { cluster_.Send(process_, peer, message); }
+
+ private:
+  Cluster& cluster_;
+  Process& process_;
+};
+
+Cluster::Cluster(Plan plan) : plan_(std::move(plan)), random_(plan_.seed), chance_(plan_.seed + 1) {
+  clock_.Advance(milliseconds(1));
+  layout_.push_back(*Layout::Create(Tensors(plan_), plan_.servers));
+  servers_.resize(static_cast<size_t>(plan_.servers));
+  workers_.resize(static_cast<size_t>(plan_.workers));
+  saved_.resize(servers_.size());
+  ended_.resize(workers_.size());
+  for (int server = 0; server < plan_.servers; ++server) {
+    disks_.push_back(std::make_unique<MemoryDisk>());
+    durable_.emplace_back(layout_[0].OfServer(server).size(), std::vector<uint64_t>(workers_.size()));
+    StartServer(server);
+  }
+  for (int worker = 0; worker < plan_.workers; ++worker) {
+    In(static_cast<int64_t>(random_.Below(50)), [this, worker] { StartWorker(worker); });
+  }
+  for (const Blow& blow : plan_.blows) In(blow.at, [this, blow] { Strike(blow); });
+}
+
+Cluster::~Cluster() = default;
+
+void Cluster::At(TimePoint when, std::function<void()> what) {
+  events_.push({std::max(when, now()), next_event_++, std::move(what)});
+}
+
+Cluster::Process* Cluster::Current(bool server, int number) const {
+  const auto& lives = (server ? servers_ : workers_)[static_cast<size_t>(number)];
+  return lives.empty() || !lives.back()->alive ? nullptr : lives.back().get();
+}
+
+void Cluster::StartServer(int number) {
+  auto& lives = servers_[static_cast<size_t>(number)];
+  auto process = std::make_shared<Process>();
+  Process& self = *process;
+  self.is_server = true;
+  self.number = number;
+  self.incarnation = lives.size() + 1;
+  self.link = std::make_unique<Link>(*this, self);
+  self.history.assign(layout_[0].OfServer(number).size(), std::vector<uint64_t>(workers_.size()));
+  MemoryDisk& disk = *disks_[static_cast<size_t>(number)];
+  auto server = Server::Start({.server = number,
+                               .epoch = 5,
+                               .incarnation = self.incarnation,
+                               .consistency = plan_.consistency,
+                               .rule = std::nullopt,
+                               .timing = kTiming,
+                               .workers = plan_.gather ? plan_.workers : 1,
+                               .snapshot_interval = milliseconds(plan_.snapshot_ms),
+                               .guards = plan_.guards,
+                               .applied = [this, &self](const AppliedPush& push) { CheckApplied(self, push); }},
+                              layout_[0], clock_, *self.link, disk);
+  if (!server.ok() && disk.failing()) {  // torn again
+    Kill(self);
+    lives.push_back(process);
+    disk.Crash(random_);
+    return In(200, [this, number] { StartServer(number); });
+  }
+  if (!server.ok()) return Wrong(absl::StrCat("a server does not start: ", server.status().ToString()));
+  self.server = *std::move(server);
+  disk.on_write = [this, number](std::string_view name) {
+    const auto end = name.find(".snapshot");
+    if (end == std::string_view::npos) return;
+    // Whose: the name has it. It holds what the history has now.
+    for (const auto& life : servers_[static_cast<size_t>(number)]) {
+      if (name.find(absl::StrCat(".", life->incarnation, ".tmp")) == std::string_view::npos) continue;
+      saved_[static_cast<size_t>(number)][std::string(name.substr(0, end))] = life->history;
+    }
+  };
+  lives.push_back(process);
+  CheckRestored(self);
+  Wake(process);
+}
+
+void Cluster::StartWorker(int number) {
+  auto& lives = workers_[static_cast<size_t>(number)];
+  auto process = std::make_shared<Process>();
+  Process& self = *process;
+  self.number = number;
+  self.incarnation = lives.size() + 1;
+  self.link = std::make_unique<Link>(*this, self);
+  self.worker = *Worker::Create({.worker = number,
+                                 .epoch = 5,
+                                 .incarnation = self.incarnation,
+                                 .rule = std::nullopt,
+                                 .timing = kTiming,
+                                 .local_steps = plan_.local_steps,
+                                 .local_time = milliseconds(5000),
+                                 .retain = plan_.retain,
+                                 .guards = plan_.guards},
+                                layout_[0], std::vector<float>(static_cast<size_t>(layout_[0].elements())), clock_,
+                                *self.link, chance_);
+  lives.push_back(process);
+  Wake(process);
+}
+
+void Cluster::Kill(Process& process) {
+  process.alive = false;
+  if (process.worker) process.clock = process.worker->clock();
+  process.server.reset();
+  process.worker.reset();
+}
+
+void Cluster::Strike(const Blow& blow) {
+  if (blow.kind == Blow::Kind::kCut) {
+    cut_.insert({blow.whom, blow.worker});
+    return In(blow.lasts, [this, blow] { cut_.erase({blow.whom, blow.worker}); });
+  }
+  Process* process = Current(blow.server, blow.whom);
+  if (process == nullptr || (!blow.server && gone_.contains(blow.whom))) return;
+  const auto start = [this, blow] { blow.server ? StartServer(blow.whom) : StartWorker(blow.whom); };
+  switch (blow.kind) {
+    case Blow::Kind::kTear:
+      return disks_[static_cast<size_t>(blow.whom)]->FailAfter(1 + static_cast<int64_t>(random_.Below(9)));
+    case Blow::Kind::kFreeze:
+    case Blow::Kind::kReplace:
+      process->frozen_until = now() + milliseconds(blow.lasts);
+      if (blow.kind == Blow::Kind::kReplace) start();
+      return;
+    default:
+      Kill(*process);
+      if (blow.kind == Blow::Kind::kCrash) disks_[static_cast<size_t>(blow.whom)]->Crash(random_);
+      if (blow.lasts < 0) {
+        gone_.insert(blow.whom);
+      } else {
+        In(blow.lasts, start);
+      }
+  }
+}
+
+void Cluster::Send(Process& from, int to, const Message& message) {
+  if (from.is_server) CheckSent(from, to, message);
+  // Where it joined; a floor further on: it was given up somewhere, and has gone on from where the others were.
+  if (message.kind == Kind::kHeartbeat || (message.kind == Kind::kHello && message.flag)) {
+    const auto [joined, first] = joined_.try_emplace({from.number, from.incarnation}, message.clock);
+    if (!first && joined->second != message.clock) jumped_.insert(joined->first);
+  }
+  const bool to_server = !from.is_server;
+  const auto lost = [this](uint64_t one_in) { return one_in > 0 && random_.OneIn(one_in); };
+  if (cut_.contains({to_server ? to : from.number, to_server ? from.number : to}) || lost(plan_.drop)) return;
+  const std::string bytes = Encode(message);
+  for (int copies = lost(plan_.duplicate) ? 2 : 1; copies > 0; --copies) {
+    const auto late = static_cast<int64_t>(lost(plan_.delay) ? random_.Below(1500) : 1);
+    In(late, [this, to_server, to, number = from.number, bytes] { Deliver(to_server, to, number, bytes); });
+  }
+}
+
+void Cluster::Deliver(bool to_server, int to, int from, const std::string& bytes) {
+  const auto lives = (to_server ? servers_ : workers_)[static_cast<size_t>(to)];
+  for (const auto& process : lives) {
+    if (!process->alive) continue;
+    if (process->frozen_until > now()) {
+      At(process->frozen_until, [this, to_server, to, from, bytes] { Deliver(to_server, to, from, bytes); });
+      return;
+    }
+    ++messages_;
+    const int64_t key[] = {now().time_since_epoch().count(), to_server ? 1 : 0, to, from};
+    trace_ = XXH3_64bits_withSeed(key, sizeof(key), trace_);
+    trace_ = XXH3_64bits_withSeed(bytes.data(), bytes.size(), trace_);
+    const auto message = Decode(bytes);
+    if (!message.ok()) return Wrong("a message is not understood");
+    if (process->is_server) {
+      if (message->incarnation >= process->welcomed[from]) process->heard[from] = now();
+      process->server->Receive(from, *message);
+    } else {
+      process->worker->Receive(from, *message);
+    }
+    Wake(process);
+  }
+}
+
+void Cluster::Wake(const std::shared_ptr<Process>& process) {
+  if (!process->alive || !wrong_.empty()) return;
+  if (process->is_server && disks_[static_cast<size_t>(process->number)]->failing()) {
+    Kill(*process);
+    disks_[static_cast<size_t>(process->number)]->Crash(random_);
+    if (Current(true, process->number) == nullptr) In(200, [this, n = process->number] { StartServer(n); });
+    return;
+  }
+  if (!process->is_server) Compute(process);
+  const TimePoint next = process->is_server ? process->server->NextTick() : process->worker->NextTick();
+  if (next >= process->tick_at) return;
+  process->tick_at = next;
+  At(next, [this, process, next] {
+    if (process->tick_at != next) return;
+    process->tick_at = TimePoint::max();
+    Tick(process);
+  });
+}
+
+void Cluster::Tick(const std::shared_ptr<Process>& process) {
+  if (!process->alive) return;
+  if (process->frozen_until > now()) return At(process->frozen_until, [this, process] { Tick(process); });
+  if (process->is_server) {
+    process->server->Tick();
+    CheckExpired(*process);
+  } else {
+    process->worker->Tick();
+  }
+  Wake(process);
+}
+
+void Cluster::Compute(const std::shared_ptr<Process>& process) {
+  Worker& worker = *process->worker;
+  if (process->computing || worker.clock() >= plan_.steps || !worker.status().ok()) return;
+  if (const auto waiting = worker.WhyWaiting()) {
+    last_reason_ = waiting->text;
+    return;
+  }
+  if (!worker.Begin().ok()) return Wrong("a step that may begin does not");
+  ever_local_ = ever_local_ || worker.local_steps() > 0;
+  if (worker.local_steps() > plan_.local_steps) Wrong("too many steps without a server");
+  process->computing = true;
+  In(1 + static_cast<int64_t>(random_.Below(static_cast<uint64_t>(plan_.compute_ms))),
+     [this, process] { EndStep(process); });
+}
+
+void Cluster::EndStep(const std::shared_ptr<Process>& process) {
+  if (!process->alive) return;
+  if (process->frozen_until > now()) return At(process->frozen_until, [this, process] { EndStep(process); });
+  Worker& worker = *process->worker;
+  process->computing = false;
+  std::vector<float> gradient(worker.model().size());
+  for (const Partition& partition : layout_[0].partitions()) {
+    gradient[static_cast<size_t>(partition.offset + process->number)] = 1;
+  }
+  const uint64_t step = worker.clock();
+  // First, for End sends.
+  const bool status = worker.End(gradient).ok();
+  if (!status) return Wrong("a step does not end");
+  if (worker.clock() == step + 1) {
+    ended_[static_cast<size_t>(process->number)][process->incarnation] |= uint64_t{1} << step;
+  }
+  Wake(process);
+}
+
+bool Cluster::Done() const {
+  for (int worker = 0; worker < plan_.workers; ++worker) {
+    if (gone_.contains(worker)) continue;
+    const Process* process = Current(false, worker);
+    if (process == nullptr || process->computing || process->worker->clock() < plan_.steps) return false;
+    if (process->worker->WhyWaiting()) return false;  // the last values too
+  }
+  for (int server = 0; server < plan_.servers; ++server) {
+    if (Current(true, server) == nullptr) return false;
+  }
+  return true;
+}
+
+std::string Cluster::Run() {
+  TimePoint last_blow = now();
+  for (const Blow& blow : plan_.blows)
+    last_blow = std::max(last_blow, now() + milliseconds(blow.at + std::max<int64_t>(blow.lasts, 0)));
+  TimePoint settled = TimePoint::max();
+  while (wrong_.empty() && !events_.empty()) {
+    const Event event = events_.top();
+    events_.pop();
+    clock_.Advance(event.when - now());
+    event.what();
+    // All is settled a while after all is done: every message has come.
+    if (now() <= last_blow || !Done()) {
+      settled = TimePoint::max();
+    } else if (settled == TimePoint::max()) {
+      settled = now() + milliseconds(10'000);
+    }
+    if (now() >= settled) break;
+    if (now() > last_blow + kPatience) Wrong(absl::StrCat("no end; the last reason to wait: ", last_reason_));
+  }
+  if (wrong_.empty()) CheckEnd();
+  return wrong_;
+}
+
+void Cluster::Wrong(const std::string& what) {
+  if (!wrong_.empty()) return;
+  wrong_ = absl::StrCat(what, " [", now().time_since_epoch() / milliseconds(1), " ms]");
+}
+
+void Cluster::CheckApplied(Process& server, const AppliedPush& push) {
+  const uint64_t bit = uint64_t{1} << push.sequence;
+  uint64_t& applied = server.history[static_cast<size_t>(push.slot)][static_cast<size_t>(push.worker)];
+  const std::vector<uint64_t> who = {static_cast<uint64_t>(push.worker), push.sequence};
+  if ((applied & bit) != 0) Wrong(Text("applied twice: worker, step", who));
+  applied |= bit;
+  if (push.incarnation < server.welcomed[push.worker]) Wrong(Text("applied, but fenced: worker, step", who));
+}
+
+void Cluster::CheckSent(Process& server, int worker, const Message& message) {
+  const auto w = static_cast<size_t>(worker);
+  if (message.kind == Kind::kWelcome) {
+    uint64_t& newest = server.welcomed[worker];
+    if (message.to > newest) {
+      server.heard[worker] = now();
+      if (newest > 0) server.gaps.insert(worker);
+    }
+    newest = std::max(newest, message.to);
+    uint64_t& granted = granted_[{worker, message.to}];
+    if (message.member && !message.floors.empty()) granted = std::max(granted, std::ranges::max(message.floors));
+    // Whoever comes anew belongs no more, without being given up.
+    message.member ? void(server.members.insert(worker)) : void(server.members.erase(worker));
+  }
+  for (size_t slot = 0; slot < message.durable.size(); ++slot) {
+    uint64_t& durable = durable_[static_cast<size_t>(server.number)][slot][w];
+    // A process that was replaced knows less, and is not believed.
+    if (&server != servers_[static_cast<size_t>(server.number)].back().get()) continue;
+    if (message.durable[slot] < durable) Wrong(Text("what was durable is not: worker, step", {w, durable}));
+    durable = std::max(durable, message.durable[slot]);
+  }
+  if (message.kind == Kind::kRefuse) {
+    const auto& lives = workers_[w];
+    if (message.to >= lives.back()->incarnation) Wrong("the newest life of a worker is refused");
+  }
+  if (message.kind == Kind::kValues) CheckValues(server, worker, message);
+}
+
+// The worker goes on to step `clock` with these values: how far must the others have come, and what must be in them?
+void Cluster::CheckValues(Process& server, int worker, const Message& message) {
+  const Mode mode = plan_.consistency.mode;
+  const bool replaced = &server != servers_[static_cast<size_t>(server.number)].back().get();  // nobody listens to it
+  if (mode == Mode::kAsynchronous || replaced) return;
+  const uint64_t bound = mode == Mode::kStale ? plan_.consistency.bound : 0;
+  const uint64_t due = message.clock - std::min(message.clock, bound);
+  for (const int other : server.server->roster().members()) {
+    const auto& lives = workers_[static_cast<size_t>(other)];
+    const uint64_t life = server.server->roster().incarnation(other);
+    const Process& process = *lives[life - 1];
+    const uint64_t granted = granted_[{other, life}];
+    const uint64_t ended = ended_[static_cast<size_t>(other)][life];
+    // A dead one, not given up yet, has come as far as it had.
+    const uint64_t clock = process.alive ? process.worker->clock() : process.clock;
+    const std::vector<uint64_t> who = {static_cast<uint64_t>(worker), message.clock, static_cast<uint64_t>(other),
+                                       clock};
+    if (std::max(clock, granted) < due) Wrong(Text("the bound is broken: worker, step, other, its step", who));
+    // What it pushed is in there, if it could be: it was there all the time, and had kept what it pushed.
+    const uint64_t before = ended & ((uint64_t{1} << due) - 1);
+    const uint64_t in = server.history[message.slot][static_cast<size_t>(other)];
+    const bool gaps = server.gaps.contains(other) || jumped_.contains({other, life});
+    if (gaps || server.incarnation > 1 || !process.alive) continue;
+    if ((before & ~in) != 0) Wrong(Text("pushes are missing in values: worker, step, of worker, its step", who));
+  }
+}
+
+void Cluster::CheckExpired(Process& server) {
+  const std::vector<int>& members = server.server->roster().members();
+  for (auto member = server.members.begin(); member != server.members.end();) {
+    if (std::ranges::binary_search(members, *member)) {
+      ++member;
+      continue;
+    }
+    server.gaps.insert(*member);
+    const auto heard = server.heard.find(*member);
+    if (heard != server.heard.end() && now() - heard->second < kTiming.timeout) {
+      Wrong(Text("given up though heard: worker", {static_cast<uint64_t>(*member)}));
+    }
+    member = server.members.erase(member);
+  }
+}
+
+// A new life begins where the snapshot is, and all that was said to be durable is in it.
+void Cluster::CheckRestored(Process& server) {
+  const auto number = static_cast<size_t>(server.number);
+  const auto names = disks_[number]->List();
+  for (const std::string& name : *names) {
+    const auto end = name.find(".snapshot");
+    if (end != std::string::npos) server.history = saved_[number][std::string(name, 0, end)];
+  }
+  for (size_t slot = 0; slot < server.history.size(); ++slot) {
+    const Shard& shard = server.server->shard(static_cast<int>(slot));
+    for (size_t worker = 0; worker < workers_.size(); ++worker) {
+      const uint64_t told = durable_[number][slot][worker];
+      if (shard.Next(static_cast<int>(worker)) < told) Wrong(Text("durable pushes are lost: worker", {worker, told}));
+    }
+  }
+}
+
+void Cluster::CheckEnd() {
+  const bool synchronous = plan_.consistency.mode == Mode::kSynchronous;
+  for (int number = 0; number < plan_.servers; ++number) {
+    const Process& process = *Current(true, number);
+    for (size_t slot = 0; slot < process.history.size(); ++slot) {
+      const std::span<const float> values = process.server->shard(static_cast<int>(slot)).values();
+      uint64_t any = 0;
+      float sum = 0;
+      for (size_t worker = 0; worker < workers_.size(); ++worker) {
+        const uint64_t in = process.history[slot][worker];
+        any |= in;
+        sum += values[worker];
+        if (!synchronous && values[worker] != static_cast<float>(std::popcount(in))) {
+          Wrong(Text("values do not hold what was applied: of worker", {worker}));
+        }
+        // Who lived to the end, and kept all until it was safe, has lost nothing. Late steps count for nobody in BSP.
+        const uint64_t ended = ended_[worker][workers_[worker].back()->incarnation];
+        const bool lived = !gone_.contains(static_cast<int>(worker));
+        if (lived && !synchronous && plan_.retain >= plan_.steps && (ended & ~in) != 0) {
+          Wrong(Text("pushes are lost: of worker, steps, applied", {worker, ended, in}));
+        }
+      }
+      if (synchronous && std::abs(sum - static_cast<float>(std::popcount(any))) > 0.01f) {
+        Wrong("the mean of a step is no mean");
+      }
+    }
+  }
+  const std::span<const float> model = Current(false, 0)->worker->model();
+  final_model_.assign(model.begin(), model.end());
+}
+
+Plan RandomPlan(uint64_t seed) {
+  support::Mutator random(seed * 0x9e3779b97f4a7c15 + 1);
+  const auto between = [&](uint64_t least, uint64_t most) {
+    return static_cast<int64_t>(least + random.Below(most - least + 1));
+  };
+  Plan plan{.seed = seed};
+  const bool crowd = random.OneIn(25);
+  plan.workers = static_cast<int>(crowd ? between(100, 130) : between(1, 8));
+  plan.servers = static_cast<int>(between(1, crowd ? 2 : 4));
+  plan.tensors = static_cast<int>(between(1, crowd ? 3 : 8));
+  plan.consistency = {static_cast<Mode>(random.Below(3)), random.Below(5)};
+  plan.steps = static_cast<uint64_t>(between(1, crowd ? 8 : 40));
+  plan.local_steps = random.Below(4) * 3;
+  plan.retain = random.OneIn(4) ? random.Below(4) : 64;
+  plan.snapshot_ms = between(50, 1500);
+  plan.compute_ms = between(1, 150);
+  const uint64_t faults = random.Below(4);
+  if (faults > 0) plan.drop = static_cast<uint64_t>(between(20, 200));
+  if (faults > 1) plan.duplicate = static_cast<uint64_t>(between(5, 100));
+  if (faults > 1) plan.delay = static_cast<uint64_t>(between(10, 100));
+  for (int64_t blows = between(0, crowd ? 60 : 12); blows > 0; --blows) {
+    Blow blow{.kind = static_cast<Blow::Kind>(random.Below(6)), .server = random.OneIn(3)};
+    if (blow.kind == Blow::Kind::kCrash || blow.kind == Blow::Kind::kTear || blow.kind == Blow::Kind::kCut) {
+      blow.server = true;
+    }
+    blow.whom = static_cast<int>(random.Below(static_cast<uint64_t>(blow.server ? plan.servers : plan.workers)));
+    blow.worker = static_cast<int>(random.Below(static_cast<uint64_t>(plan.workers)));
+    blow.at = between(0, 4000);
+    blow.lasts = random.OneIn(3) ? between(1000, 4000) : between(1, 900);
+    plan.blows.push_back(blow);
+  }
+  // The first one stays.
+  if (random.OneIn(3) && plan.workers > 1) {
+    const auto worker = static_cast<int>(between(1, static_cast<uint64_t>(plan.workers) - 1));
+    plan.blows.push_back({.whom = worker, .at = between(50, 1000), .lasts = -1});
+  }
+  // Half the workers at once, and back.
+  if (random.OneIn(6)) {
+    for (int worker = 0; worker < plan.workers; worker += 2) {
+      plan.blows.push_back({.whom = worker, .at = between(300, 600), .lasts = between(500, 3000)});
+    }
+  }
+  return plan;
+}
+
+}  // namespace gyre::ps
