@@ -89,7 +89,7 @@ void CheckSegments(Collective operation, SimWorld& world, int64_t count) {
   for (int r = 0; r < hosts; ++r) counts.push_back(count + r);
   const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
   Buffers whole(static_cast<size_t>(hosts), std::vector<float>(static_cast<size_t>(total))), segment;
-  const std::vector<int64_t> begins = internal::Displacements(counts);
+  const internal::RankCounts begins = internal::Displacements(counts);
   const bool gathers = operation == Collective::kAllGather;
   for (int r = 0; r < hosts; ++r) {
     const auto index = static_cast<size_t>(r);
