@@ -64,7 +64,7 @@ struct ConstTensorView {
 //
 // kAdasum is of whole tensors, and of allreduce on floating-point dtypes only: what the ranks' gradients have in common
 // is averaged, what is orthogonal added (Maleki et al., "Scaling Distributed Training with Adaptive Summation", 2020).
-// Every rank takes all ranks' tensors for it: memory and traffic grow with their number.
+// Every rank takes all ranks' tensors (memory and traffic grow with them); no deadline interrupts their combining.
 enum class ReduceOp : uint8_t { kSum, kAverage, kMin, kMax, kProduct, kAdasum };
 
 inline constexpr int kReduceOpCount = 5;  // of those that combine element by element, which come first

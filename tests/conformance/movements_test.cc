@@ -39,6 +39,27 @@ TEST_P(Conformance, AllGatherConcatenates) {
   });
 }
 
+// Segments that would go with the header, beside one that would not.
+TEST_P(Conformance, AllGatherOfVeryUnequalSegments) {
+  Run([](Runtime& runtime, Communicator& world) {
+    const int n = world.size(), me = world.rank();
+    for (const Place place : {Place::kPlain, Place::kArena}) {
+      for (int longest = 0; longest < n; ++longest) {
+        std::vector<int64_t> counts(n);
+        for (int r = 0; r < n; ++r) counts[r] = r == longest ? 3000 + r : 1 + r;
+        Tensor in(runtime, place, DType::kF32, counts[me]);
+        Tensor out(runtime, Place::kPlain, DType::kF32, std::accumulate(counts.begin(), counts.end(), int64_t{0}));
+        FillExact(in.view(), longest, me);
+        ASSERT_THAT(world.AllGatherV(in.view(), counts, out.view()), IsOk());
+        int64_t at = 0;
+        for (int r = 0; r < n; ++r) {
+          for (int64_t i = 0; i < counts[r]; ++i, ++at) ASSERT_EQ(out.at(at), ExactValue(DType::kF32, longest, r, i));
+        }
+      }
+    }
+  });
+}
+
 TEST_P(Conformance, BroadcastFromEveryRoot) {
   Run([](Runtime& runtime, Communicator& world) {
     for (int root = 0; root < world.size(); ++root) {

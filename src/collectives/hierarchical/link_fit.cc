@@ -86,6 +86,8 @@ std::optional<double> Transfer(Streams& streams, int peer, int64_t bytes, TimePo
 }  // namespace
 
 std::optional<LinkFit> LeadLinkFit(Streams& streams, int peer, TimePoint deadline) {
+  // The peer may come late: it has another link to measure first where the number of hosts is odd.
+  if (!Transfer(streams, peer, 0, deadline)) return std::nullopt;
   const TimePoint start = Clock::now();
   double trip = std::numeric_limits<double>::infinity(), each = trip;  // seconds, a transfer's by the byte
   for (int i = 0; i < kRoundTrips && (i == 0 || SecondsSince(start) < kBudget / 3); ++i) {
@@ -95,12 +97,14 @@ std::optional<LinkFit> LeadLinkFit(Streams& streams, int peer, TimePoint deadlin
   }
   int64_t bytes = kSmallTransfer, passed = 0;
   double longest = 0;
+  bool behind = false;  // the burst, with a whole transfer
   for (int i = 0; i < kTransfers && (i == 0 || SecondsSince(start) + longest < kBudget); ++i) {
     const auto seconds = Transfer(streams, peer, bytes, deadline);
     if (!seconds) return std::nullopt;
     // Never above what the whole time would show by a factor that is noise of the round trip.
     const double now = std::max(*seconds - trip, *seconds / 8) / static_cast<double>(bytes);
-    each = passed <= kBurst ? now : std::min(each, now);
+    each = behind ? std::min(each, now) : now;
+    behind = passed > kBurst;
     passed += bytes;
     if (*seconds < kQuick) bytes = kLargeTransfer;
     longest = now * static_cast<double>(bytes) + trip;

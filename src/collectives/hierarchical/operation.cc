@@ -228,6 +228,7 @@ bool HierarchicalOperation::Fail(absl::Status status, const shm::LastWords::Cont
 bool HierarchicalOperation::End(absl::Status status) {
   status_ = std::move(status);
   state_ = State::kEnded;
+  if (Operation* const local = current_local(); local != nullptr) local->Abandon();
   stage_ = {};
   local_next_ = 0;
   return true;

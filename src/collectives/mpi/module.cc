@@ -20,7 +20,6 @@ namespace {
 // MPI is one for the process, and so is this: who may call it, and whether it can still be ended in order.
 struct Process {
   std::mutex mutex;        // for calls of MPI; taken by all, as MPI need not support several threads at once
-  bool finalizes = false;  // whoever initializes also finalizes
   bool abandoned = false;  // a request has not ended and never will: MPI_Finalize could wait for it
 };
 
@@ -45,7 +44,7 @@ void FinalizeAtExit() {
   if (finalized == 0 && !process.abandoned) MPI_Finalize();
 }
 
-absl::Status Initialize(Process& process) {
+absl::Status Initialize() {
   int initialized = 0, finalized = 0, level = MPI_THREAD_SINGLE;
   MPI_Initialized(&initialized);
   MPI_Finalized(&finalized);
@@ -55,7 +54,6 @@ absl::Status Initialize(Process& process) {
         !status.ok()) {
       return status;
     }
-    process.finalizes = true;
     std::atexit(FinalizeAtExit);
   }
   MPI_Query_thread(&level);
@@ -195,7 +193,7 @@ absl::StatusOr<std::unique_ptr<Transport>> Open(TimePoint deadline) {
   {
     std::lock_guard lock(process.mutex);
     if (process.abandoned) return absl::FailedPreconditionError("a collective of MPI was given up in this process");
-    if (absl::Status status = Initialize(process); !status.ok()) return status;
+    if (absl::Status status = Initialize(); !status.ok()) return status;
     if (absl::Status status = ToStatus(MPI_Comm_idup(MPI_COMM_WORLD, world.get(), request.handle()), "MPI_Comm_idup");
         !status.ok()) {
       return status;

@@ -27,6 +27,7 @@ void AdasumAllReduce::Publish(int64_t round) {
 }
 
 AdasumAllReduce::Next AdasumAllReduce::Consume(int64_t round) {
+  if (round == rounds_) return Next::kEnd;  // all have combined: nobody is taken for lost who leaves now
   if (taken_ == round) {
     const Range piece = PieceOf(in_.count, chunk_elements_, round);
     for (int m = 0; m < size() && piece.count > 0; ++m) {
@@ -41,7 +42,7 @@ AdasumAllReduce::Next AdasumAllReduce::Consume(int64_t round) {
   if (taken_ < rounds_) return Next::kRound;
   if (work_.Combine()) return Next::kAgain;  // a pass over two vectors between two looks at the deadline
   work_.Store(out_.data, postscale_);
-  return Next::kEnd;
+  return Next::kRound;
 }
 
 }  // namespace gyre::internal

@@ -25,7 +25,8 @@ AllGather::AllGather(Group& group, const Call& call, const Signature& signature)
       counts_(call.counts.begin(), call.counts.end()),
       begins_(Displacements(call.counts)),
       chunk_elements_(channel().capacity >> std::countr_zero(static_cast<uint64_t>(element_))),
-      chunks_(Longest(counts_) <= chunk_elements_ ? 1 : CeilDivide(Longest(counts_), chunk_elements_)) {}
+      chunks_(Longest(counts_) <= chunk_elements_ ? 1 : CeilDivide(Longest(counts_), chunk_elements_)),
+      chunk_bytes_(std::min(Longest(counts_), chunk_elements_) * element_) {}
 
 std::byte* AllGather::Segment(int member) const {
   return static_cast<std::byte*>(out_.data) + begins_[static_cast<size_t>(member)] * element_;
@@ -35,7 +36,7 @@ void AllGather::PublishChunk(int64_t chunk) {
   const Range piece = PieceOf(in_.count, chunk_elements_, chunk);
   const int64_t bytes = piece.count * element_;
   if (bytes == 0) return;
-  std::memcpy(meeting().mine().payload(bytes), static_cast<const char*>(in_.data) + piece.begin * element_,
+  std::memcpy(meeting().mine().payload(ChunkBytes()), static_cast<const char*>(in_.data) + piece.begin * element_,
               static_cast<size_t>(bytes));
 }
 
@@ -46,7 +47,7 @@ AllGather::Next AllGather::ConsumeChunk(int64_t chunk) {
     if (bytes == 0) continue;
     // Its own not from the slot, whose lines the others have taken by now (Meeting::Gathered).
     const void* const from = m == rank() ? static_cast<const char*>(in_.data) + piece.begin * element_
-                                         : static_cast<const void*>(meeting().slot(m).payload(bytes));
+                                         : static_cast<const void*>(meeting().slot(m).payload(ChunkBytes()));
     void* const to = Segment(m) + piece.begin * element_;
     if (to != from) std::memcpy(to, from, static_cast<size_t>(bytes));
   }

@@ -20,6 +20,9 @@ class AllGather final : public ArenaOperation {
   std::byte* Segment(int member) const;  // of the output
   int64_t SegmentBytes(int member) const { return counts_[static_cast<size_t>(member)] * element_; }
 
+  // Of the longest segment's chunk, by which all ranks know where in the slots the chunks are.
+  int64_t ChunkBytes() const { return chunk_bytes_; }
+
   const ConstTensorView in_;
   const TensorView out_;
   const int64_t element_;
@@ -27,6 +30,7 @@ class AllGather final : public ArenaOperation {
   const RankCounts begins_;
   const int64_t chunk_elements_;
   const int64_t chunks_;
+  const int64_t chunk_bytes_;
   Copies copies_;
 };
 

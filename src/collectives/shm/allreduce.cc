@@ -166,16 +166,14 @@ AllReduce::Next AllReduce::BeginPush() {
 }
 
 AllReduce::Next AllReduce::PushPiece() {
-  for (int m = 0; m < size(); ++m) {
-    // Who has left may have other plans for its buffers by now.
-    if (group().node().block(group().ranks()[static_cast<size_t>(m)]).left.load(std::memory_order_acquire) != 0) {
-      return GiveUpOn(m);
-    }
-  }
+  if (group().node().closed()) return EndBroken();
+  if (const int gone = FirstGone(); gone >= 0) return GiveUpOn(gone);
   const int64_t piece = std::max<int64_t>(1, kPushBytes / size() / element_ / kGrain) * kGrain;
   const int64_t count = std::min(piece, to_push_);
   device::Reduce(reduction_, channel().sources, channel().destinations, count);
   to_push_ -= count;
+  // Nobody can have come to the end in order by now: who has left has given up, and what was read may be anything.
+  if (const int gone = FirstGone(); gone >= 0) return GiveUpOn(gone);
   if (to_push_ == 0) return Next::kRound;
   Advance(channel().sources, channel().destinations, count * element_);
   return Next::kAgain;

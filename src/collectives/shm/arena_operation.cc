@@ -102,13 +102,12 @@ Operation::Next ArenaOperation::Decide(int64_t round) {
 }
 
 Operation::Next ArenaOperation::Direct() {
-  for (int m = 0; m < size(); ++m) {
-    // Who has left may have other plans for its buffers by now.
-    if (group().node().block(RankOf(m)).left.load(std::memory_order_acquire) != 0) {
-      return GiveUpOn(channel().members[static_cast<size_t>(m)]);
-    }
-  }
-  if (!WorkDirectly()) return Next::kAgain;
+  if (group().node().closed()) return EndBroken();
+  if (const int gone = FirstGone(); gone >= 0) return GiveUpOn(channel().members[static_cast<size_t>(gone)]);
+  const bool all = WorkDirectly();
+  // Nobody can have come to the end in order by now: who has left has given up, and what was read may be anything.
+  if (const int gone = FirstGone(); gone >= 0) return GiveUpOn(channel().members[static_cast<size_t>(gone)]);
+  if (!all) return Next::kAgain;
   working_ = false;
   return Next::kRound;
 }

@@ -178,6 +178,14 @@ Operation::Next Operation::GiveUpOn(int member) {
   return Next::kEnd;
 }
 
+int Operation::FirstGone() const {
+  for (int m = 0; m < size(); ++m) {
+    const int rank_in_job = group_.ranks()[static_cast<size_t>(Member(m))];
+    if (m != rank() && group_.node().block(rank_in_job).left.load(std::memory_order_acquire) != 0) return m;
+  }
+  return -1;
+}
+
 Operation::Next Operation::EndBroken() {
   FindCause();
   return Next::kEnd;

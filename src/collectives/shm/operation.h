@@ -29,6 +29,12 @@ class Operation : public Pollable {
 
   Channel& channel() const { return channel_; }
 
+  // Its owner ends without it; other ranks may go on with it. It must not be polled any more.
+  void Abandon() {
+    if (state_ == State::kPosted) OnGivenUp();
+    state_ = State::kEnded;
+  }
+
  protected:
   // What comes next: the same round again (long work is done in pieces, with a look at deadline and losses between
   // them), the next round, or nothing.
@@ -62,7 +68,10 @@ class Operation : public Pollable {
   Next GiveUp(absl::Status status);
   Next GiveUpOn(int member);
 
-  // From Consume, where the group is not usable: ends the operation for the reason of that.
+  // The first other member of the channel that has left, or -1: it may have other plans for its buffers by now.
+  int FirstGone() const;
+
+  // From Consume, where the group is not usable, or the runtime was shut down: ends the operation for that reason.
   Next EndBroken();
 
   // "allreduce(f32, 1000 elements, sum), call 17".

@@ -74,6 +74,18 @@ TEST(LinkFit, MeasuresAPairOfSockets) {
   }
 }
 
+TEST(LinkFit, WaitingForTheFollowerIsNoLatency) {
+  Pair pair;
+  std::thread follower([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // what is tested: that it comes late
+    FollowLinkFit(*pair.right, kPeer, In(std::chrono::seconds(20)));
+  });
+  const auto fit = LeadLinkFit(*pair.left, kPeer, In(std::chrono::seconds(20)));
+  follower.join();
+  ASSERT_TRUE(fit.has_value());
+  EXPECT_LT(fit->latency, 0.1);
+}
+
 TEST(LinkFit, AFollowerThatIsGoneEndsIt) {
   Pair pair;
   pair.right.reset();
