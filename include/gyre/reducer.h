@@ -12,8 +12,8 @@
 // Gradients are matched by name: ranks may register them, and have them ready, in any order. They travel in buckets in
 // the order of a plan that all ranks share. The first plan is made from the order in which rank 0 registered, reversed;
 // after two steps, from the order in which rank 0's gradients became ready; then it stays. From then on a step has no
-// message but the gradients'. A plan can be saved and given back (ReducerOptions::plan): equal inputs on the same ranks
-// and hosts then give equal bits.
+// message but the gradients'. A plan can be saved and given back (ReducerOptions::plan): equal inputs then give equal
+// bits on the same ranks and hosts (over several of these, with GYRE_ALGORITHMS=nominal or a forced allreduce).
 //
 // Threads: Ready and Missing may be called from any thread; everything else by one thread at a time. The first Ready of
 // a step must come after the Wait of the step before has returned.
@@ -35,7 +35,7 @@
 
 namespace gyre {
 
-// All of them must be equal on all ranks; Start finds out.
+// All of them but timeout must be equal on all ranks; Start finds out.
 struct ReducerOptions {
   ReduceOp op = ReduceOp::kAverage;  // or kSum
   double prescale = 1.0;             // result = postscale * op over ranks of (prescale * gradient)

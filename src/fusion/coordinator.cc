@@ -47,9 +47,10 @@ absl::Status Coordinator::OnReport(int from, const Report& report, TimePoint now
   } else if (!report.deviation.empty()) {
     Decide(DecisionKind::kDeviation).text = report.deviation;
   }
+  BrokenGroups broken;
   for (const Announcement& announcement : report.announcements) {
     if (report.generation != generation_) break;  // it has frozen meanwhile
-    RETURN_IF_ERROR(Announce(from, announcement, now));
+    RETURN_IF_ERROR(Announce(from, announcement, now, broken));
   }
   if (report.join && report.generation == generation_) Join(from);
   if (report.leave && report.generation == generation_) {
@@ -62,7 +63,7 @@ absl::Status Coordinator::OnReport(int from, const Report& report, TimePoint now
   return absl::OkStatus();
 }
 
-absl::Status Coordinator::Announce(int from, const Announcement& announcement, TimePoint now) {
+absl::Status Coordinator::Announce(int from, const Announcement& announcement, TimePoint now, BrokenGroups& broken) {
   const auto me = static_cast<size_t>(from);
   const std::string& name = announcement.name;
   if (PayDebt(from, name)) return absl::OkStatus();
@@ -78,14 +79,30 @@ absl::Status Coordinator::Announce(int from, const Announcement& announcement, T
   entry.reported[me] = true;
   entry.counts[me] = announcement.signature.count;
   entry.deadline = std::min(entry.deadline, DeadlineAfter(now, std::chrono::microseconds(announcement.left_us)));
-  if (!Agree(entry.signature, announcement.signature)) {
-    Fail(name, absl::InvalidArgumentError(absl::StrCat("tensor '", name, "' differs: rank ", entry.first, " submitted ",
-                                                       Describe(entry.signature), ", rank ", from, " ",
-                                                       Describe(announcement.signature))));
+  if (const auto group = broken.find(announcement.signature.group); group != broken.end()) {
+    Fail(name, group->second);
+  } else if (!Agree(entry.signature, announcement.signature)) {
+    const absl::Status status = absl::InvalidArgumentError(
+        absl::StrCat("tensor '", name, "' differs: rank ", entry.first, " submitted ", Describe(entry.signature),
+                     ", rank ", from, " ", Describe(announcement.signature)));
+    BreakGroup(announcement.signature.group, entry.signature.group, status, broken);
+    Fail(name, status);
   } else if (Complete(entry)) {
     Resolve(name);
   }
   return absl::OkStatus();
+}
+
+// A rank has grouped a name otherwise than the others, who have it in the group `known`: what it has in that group
+// cannot complete any more, neither what it has reported nor what is yet to come of its report.
+void Coordinator::BreakGroup(uint64_t group, uint64_t known, const absl::Status& status, BrokenGroups& broken) {
+  if (group == 0 || group == known) return;
+  broken.emplace(group, status);
+  std::vector<std::string> members;
+  for (const auto& [name, entry] : entries_) {
+    if (entry.signature.group == group) members.push_back(name);
+  }
+  for (const std::string& member : members) FailOne(member, status);
 }
 
 bool Coordinator::Complete(const Entry& entry) const {

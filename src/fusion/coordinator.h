@@ -56,7 +56,11 @@ class Coordinator {
   };
 
   bool frozen() const { return generation_ % 2 == 1; }
-  absl::Status Announce(int from, const Announcement& announcement, TimePoint now);
+  // Groups of the report in hand that have failed, and why.
+  using BrokenGroups = std::map<uint64_t, absl::Status>;
+
+  absl::Status Announce(int from, const Announcement& announcement, TimePoint now, BrokenGroups& broken);
+  void BreakGroup(uint64_t group, uint64_t known, const absl::Status& status, BrokenGroups& broken);
   void Join(int rank);
   void ResolveAll();
   void Resolve(const std::string& name);

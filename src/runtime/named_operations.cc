@@ -96,6 +96,12 @@ Work NamedOperations::AllReduce(std::span<const NamedTensor> group, const Reduce
     signature.group_size = static_cast<int32_t>(group.size());
     signature.group_index = static_cast<int32_t>(requests.size()) - 1;
   }
+  if (!refusal.ok()) {  // all or nothing: no rank may wait for what is left of it
+    for (NamedRequest& request : requests) {
+      request.signature.kind = NamedKind::kRefused;
+      request.signature.count = 0;
+    }
+  }
   return conductor_->Submit(std::move(requests), refusal);
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "fusion/arithmetic.h"
 #include "fusion/layout.h"
@@ -85,15 +86,16 @@ absl::Status GradientReducer::State::Start() {
 
 // What must be equal on all ranks beside the gradients.
 std::string GradientReducer::State::DescribeOptions(const absl::StatusOr<fusion::SavedPlan>& saved) const {
-  const std::string norm = options_.max_norm ? absl::StrCat(*options_.max_norm) : "none";
+  const auto exact = [](double number) { return absl::StrFormat("%.17g", number); };
+  const std::string norm = options_.max_norm ? exact(*options_.max_norm) : "none";
   std::string plan = "none";
   if (!saved.ok()) {
     plan = absl::CHexEscape(saved.status().message());
   } else if (!options_.plan.empty()) {
     plan = absl::StrCat(absl::Hex(Hash(saved->plan)));
   }
-  return absl::StrCat("op ", ToAbsl(ReduceOpName(options_.op)), ", prescale ", options_.prescale, ", postscale ",
-                      options_.postscale, ", max_norm ", norm, ", skip_non_finite ", options_.skip_non_finite,
+  return absl::StrCat("op ", ToAbsl(ReduceOpName(options_.op)), ", prescale ", exact(options_.prescale), ", postscale ",
+                      exact(options_.postscale), ", max_norm ", norm, ", skip_non_finite ", options_.skip_non_finite,
                       ", accumulate ", options_.accumulate, ", bucket_bytes ", bucket_bytes_, ", plan ", plan);
 }
 
@@ -153,6 +155,9 @@ absl::Status GradientReducer::State::Give(int index, const TensorView* view, boo
   }
   const int place = places_[static_cast<size_t>(index)];
   const fusion::TensorInfo& tensor = tensors_[static_cast<size_t>(place)];
+  if (view != nullptr && view->data == nullptr && view->count > 0) {
+    return absl::InvalidArgumentError(absl::StrCat("gradient ", NameOf(place), " was given as a null pointer"));
+  }
   if (view != nullptr && (view->count != tensor.count || !fusion::IsGradientDType(view->dtype))) {
     return absl::InvalidArgumentError(absl::StrCat("gradient ", NameOf(place), " has ", tensor.count,
                                                    " floating-point elements; given were ", view->count, " of ",
@@ -225,7 +230,7 @@ absl::Status GradientReducer::State::Reduce(StepSummary& summary) {
     progress->Wait(*step_);
     RETURN_IF_ERROR(step_->status());
   }
-  summary.exposed_seconds = Seconds(std::chrono::steady_clock::now() - started);
+  if (!gradients_->only_adds()) summary.exposed_seconds = Seconds(std::chrono::steady_clock::now() - started);
   return absl::OkStatus();
 }
 
@@ -246,7 +251,11 @@ void GradientReducer::State::FinishResults(StepSummary& summary) {
   summary.skipped = options_.skip_non_finite && !finite;
   if (!options_.max_norm || !std::isfinite(squares) || *summary.norm <= *options_.max_norm) return;
   const double scale = *options_.max_norm / *summary.norm;
-  for (int place = 0; place < size(); ++place) fusion::Scale(gradients_->result(place), scale);
+  for (int place = 0; place < size(); ++place) {
+    const TensorView common = gradients_->common_result(place), result = gradients_->result(place);
+    fusion::Scale(common, scale);
+    if (result.data != common.data) fusion::Convert(common, result);
+  }
 }
 
 // From the order in which rank 0 had its gradients ready in this step.

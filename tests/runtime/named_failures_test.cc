@@ -62,6 +62,33 @@ TEST_P(NamedFailures, DifferencesAreToldAllAndHarmNothing) {
   });
 }
 
+TEST_P(NamedFailures, NoRankWaitsForWhatIsLeftOfAGroup) {
+  Run([](Runtime& runtime, std::unique_ptr<NamedOperations> named) {
+    Communicator& world = runtime.world();
+    // One of the group is refused, on every rank.
+    std::vector<int32_t> integers(4, 1);
+    std::vector<float> floats(4, 1.0f);
+    Work refused = named->AllReduce(std::vector<NamedTensor>{{"a", integers}, {"b", floats}}, {.prescale = 2.0});
+    EXPECT_THAT(refused.Wait(), MatchesStatus(StatusCode::kInvalidArgument, ""));
+    if (world.size() == 1) return;
+    // Ranks group the same names otherwise.
+    std::vector<float> c(3, 1.0f), d(3, 1.0f);
+    if (world.rank() == world.size() - 1) {
+      Work grouped = named->AllReduce(std::vector<NamedTensor>{{"c", c}, {"d", d}});
+      EXPECT_THAT(grouped.Wait(), MatchesStatus(StatusCode::kInvalidArgument, "'c' differs"));
+    } else {
+      Work first = named->AllReduce("c", c), second = named->AllReduce("d", d);
+      EXPECT_THAT(first.Wait(), MatchesStatus(StatusCode::kInvalidArgument, "'c' differs"));
+      EXPECT_THAT(second.Wait(), MatchesStatus(StatusCode::kInvalidArgument, "differs"));
+    }
+    ASSERT_THAT(world.Barrier(), IsOk());
+    float one = 1;
+    ASSERT_THAT(named->AllReduce("good", std::span(&one, 1)).Wait(), IsOk());
+    EXPECT_EQ(one, static_cast<float>(world.size()));
+    ASSERT_THAT(world.Barrier(), IsOk());
+  });
+}
+
 TEST_P(NamedFailures, ANameInFlightIsRefusedHereAlone) {
   Run([](Runtime& runtime, std::unique_ptr<NamedOperations> named) {
     Communicator& world = runtime.world();

@@ -270,6 +270,31 @@ TEST(Reducer, SkipsStepsThatAreNotFinite) {
   });
 }
 
+// Of a gradient that travels as float one rank gives halves, where the sum does not fit.
+TEST(Reducer, RanksConcludeAlikeWhateverDtypeTheyGive) {
+  for (const bool clips : {false, true}) {
+    RunThreads(2, [clips](const Rank& rank) {
+      Trainer trainer(rank, {{{1}}});
+      ReducerOptions options{.op = ReduceOp::kSum, .skip_non_finite = true};
+      if (clips) options.max_norm = 100.0;
+      ASSERT_THAT(trainer.Start(options), IsOk());
+      uint16_t half = 0;
+      const bool gives_half = rank.rank == 1;
+      const TensorView given = gives_half ? TensorView(&half, 1, DType::kF16) : trainer.shared(0);
+      support::Store(given, 0, 40000);
+      const int index = trainer.index[0];
+      ASSERT_THAT(gives_half ? trainer.reducer->Ready(index, given) : trainer.reducer->Ready(index), IsOk());
+      const auto summary = trainer.reducer->Wait();
+      ASSERT_THAT(summary, IsOk());
+      EXPECT_FALSE(summary->skipped);
+      EXPECT_DOUBLE_EQ(*summary->norm, 80000);
+      if (clips) {
+        EXPECT_NEAR(support::Load(given, 0), 100, 0.1);
+      }
+    });
+  }
+}
+
 TEST(Reducer, APlanGivenBackGivesTheSameBits) {
   constexpr int kRuns = 20;
   std::string plan, next;
