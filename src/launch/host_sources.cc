@@ -8,10 +8,12 @@
 #include <thread>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "base/status.h"
 #include "launch/report.h"
 #include "launch/script.h"
@@ -148,6 +150,17 @@ absl::StatusOr<std::vector<HostSlots>> FromSageMaker(const Options& options) {
   return ParseSageMakerHosts(text, options.slots_per_host);
 }
 
+// Whether a line (not empty, without its comment) says how many slots its host has: "host:N", "[v6]:N" or slots=N; more
+// colons make an IPv6 address.
+bool GivesSlots(absl::string_view line) {
+  const std::vector<absl::string_view> words = absl::StrSplit(line, absl::ByAnyChar(" \t\v\f\r"), absl::SkipEmpty());
+  const absl::string_view host = words[0];
+  const bool after_name =
+      absl::StartsWith(host, "[") ? absl::StrContains(host, "]:") : std::count(host.begin(), host.end(), ':') == 1;
+  return after_name ||
+         std::ranges::any_of(words, [](absl::string_view word) { return absl::StartsWith(word, "slots="); });
+}
+
 }  // namespace
 
 bool NaturallyBefore(std::string_view a, std::string_view b) {
@@ -213,10 +226,9 @@ absl::StatusOr<std::vector<HostSlots>> ParseSageMakerHosts(std::string_view json
 absl::StatusOr<std::vector<HostSlots>> ParseDiscoveredHosts(std::string_view text, int slots) {
   std::vector<std::string> lines;
   for (const auto line : absl::StrSplit(ToAbsl(text), '\n')) {
-    const absl::string_view word = absl::StripAsciiWhitespace(line);
-    if (word.empty()) continue;
-    const bool given = word.find(':') != word.npos || word.find("slots=") != word.npos;
-    lines.push_back(given ? std::string(word) : absl::StrCat(word, " slots=", slots));
+    const absl::string_view host = absl::StripAsciiWhitespace(line.substr(0, line.find('#')));
+    if (host.empty()) continue;
+    lines.push_back(GivesSlots(host) ? std::string(host) : absl::StrCat(host, " slots=", slots));
   }
   if (lines.empty()) return std::vector<HostSlots>();
   std::ranges::sort(lines, NaturallyBefore);

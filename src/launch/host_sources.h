@@ -21,7 +21,8 @@ absl::StatusOr<std::vector<HostSlots>> ParseSlurmHosts(std::string_view nodes, s
 // SageMaker's resourceconfig.json: the hosts in natural order, the current one first.
 absl::StatusOr<std::vector<HostSlots>> ParseSageMakerHosts(std::string_view json, int slots);
 
-// A discovery script's output: a host a line, "host" or "host:slots"; in natural order (worker-2 before worker-10).
+// A discovery script's output: a host a line, as in a hostfile, and with `slots` where the line gives none; in natural
+// order (worker-2 before worker-10).
 absl::StatusOr<std::vector<HostSlots>> ParseDiscoveredHosts(std::string_view text, int slots);
 
 // Whether `a` comes before `b` where digits are taken as numbers.

@@ -13,6 +13,8 @@ namespace gyre::launch {
 
 namespace {
 
+constexpr int kMostWorkers = 10'000;
+constexpr int kMostGpus = 64;         // of a worker
 constexpr size_t kLongestLabel = 63;  // RFC 1035, and so the longest name of a pod with a host name
 constexpr char kJobLabel[] = "training.kubeflow.org/job-name";
 constexpr char kWorker[] = "/spec/mpiReplicaSpecs/Worker/template";
@@ -84,7 +86,7 @@ void Rename(YAML::Node node, const std::string& name) {
     for (YAML::Node entry : node) Rename(entry, name);
   }
   if (!node.IsMap()) return;
-  if (node[kJobLabel]) node[kJobLabel] = name;
+  if (node[kJobLabel]) node[kJobLabel] = TextNode(name);
   for (auto member : node) Rename(member.second, name);
 }
 
@@ -119,7 +121,9 @@ YAML::Node SetGang(YAML::Node& job, const ManifestOptions& options) {
     case Gang::kNone: return document;
     case Gang::kKueue:
       ApplyPatches(kKueue, job);
-      if (!options.queue.empty()) NodeAt(job, "/metadata/labels")["kueue.x-k8s.io/queue-name"] = options.queue;
+      if (!options.queue.empty()) {
+        NodeAt(job, "/metadata/labels")["kueue.x-k8s.io/queue-name"] = TextNode(options.queue);
+      }
       return document;
     case Gang::kVolcano:
       ApplyPatches(kGangVolcano, job);
@@ -151,7 +155,7 @@ std::string Render(const ManifestOptions& options, const Size& size, int slots) 
   if (options.placement == PodPlacement::kSpread) ApplyPatches(kSpread, job);
   const YAML::Node gang = SetGang(job, options);
   for (YAML::Node* document : {&job, &policy}) {
-    (*document)["metadata"]["name"] = options.name;
+    (*document)["metadata"]["name"] = TextNode(options.name);
     Rename(*document, options.name);
   }
   std::string text = absl::StrCat(ToYaml(policy), "---\n");
@@ -163,8 +167,12 @@ std::string Render(const ManifestOptions& options, const Size& size, int slots) 
 
 absl::StatusOr<std::string> RenderManifest(const ManifestOptions& options) {
   if (options.image.empty()) return Wrong("--image is missing", "--image gyre:cpu");
-  if (options.workers < 1) return Wrong("--workers must be 1 or more", "--workers 2");
-  if (options.gpus < 0) return Wrong("--gpus must be 0 or more", "--gpus 1");
+  if (options.workers < 1 || options.workers > kMostWorkers) {
+    return Wrong(absl::StrCat("--workers must be 1 to ", kMostWorkers), "--workers 2");
+  }
+  if (options.gpus < 0 || options.gpus > kMostGpus) {
+    return Wrong(absl::StrCat("--gpus must be 0 to ", kMostGpus), "--gpus 1");
+  }
   if (options.command.empty()) return Wrong("the program is missing", "--command PROGRAM ARGS...");
   if (!options.queue.empty() && options.gang != Gang::kVolcano && options.gang != Gang::kKueue) {
     return Wrong("--queue is Volcano's or Kueue's", "--gang volcano");

@@ -40,13 +40,15 @@ double Random() {
   return std::uniform_real_distribution<double>(0, 1)(device);
 }
 
-// Until the pause is over, a signal asks for the end, or the guard has died: then gyrerun's exit code.
-std::optional<int> Wait(Duration pause, int guard_pidfd) {
+// Until the pause is over; or a signal asks for the end, the guard has died, or --timeout is over: then gyrerun's exit
+// code.
+std::optional<int> Wait(Duration pause, const SupervisorContext& context) {
   const absl::StatusOr<UniqueFd> signals = OpenSignals();
   if (!signals.ok()) return kExitNotStarted;
-  const TimePoint end = Now() + pause;
+  const TimePoint over = Now() + pause;
+  const TimePoint end = std::min(over, context.end_by.value_or(over));
   while (Now() < end) {
-    pollfd ready[] = {{signals->get(), POLLIN, 0}, {guard_pidfd, POLLIN, 0}};
+    pollfd ready[] = {{signals->get(), POLLIN, 0}, {context.guard_pidfd, POLLIN, 0}};
     poll(ready, 2, PollMilliseconds(Now(), end));
     if (ready[1].revents != 0) return kExitSignalBase + SIGKILL;
     for (const int signal : ReadSignals(signals->get())) {
@@ -55,7 +57,10 @@ std::optional<int> Wait(Duration pause, int guard_pidfd) {
       return kExitSignalBase + signal;
     }
   }
-  return std::nullopt;
+  if (end == over) return std::nullopt;
+  Say(absl::StrFormat("the job was ended after --timeout %.10g s",
+                      std::chrono::duration<double>(*context.options.timeout).count()));
+  return kExitTimeout;
 }
 
 class JobRun {
@@ -126,7 +131,7 @@ int JobRun::Run() {
       Say(absl::StrFormat("restart %d of %d in %.1f s", restart, options_.max_restarts,
                           std::chrono::duration<double>(pause).count()));
       Enter(Phase::kDeploying, end);
-      const std::optional<int> ended = Wait(pause, context_.guard_pidfd);
+      const std::optional<int> ended = Wait(pause, context_);
       if (!ended) continue;
       end.code = *ended;
     }

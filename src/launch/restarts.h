@@ -11,8 +11,9 @@ namespace gyre::launch {
 // half and one and a half of it, as `random` (0 to 1) has it: jobs that fell together shall not rise together. Pure.
 Duration RestartPause(int restart, Duration first, double random);
 
-// Returns gyrerun's exit code: that of the last run, or 128 + N if signal N came between two. Keeps the status file,
-// and leaves a summary in the container's termination log where there is one. All else as Supervise.
+// Returns gyrerun's exit code: that of the last run, or, between two, 128 + N if signal N came, or kExitTimeout if the
+// job's time was over. Keeps the status file, and leaves a summary in the container's termination log where there is
+// one. All else as Supervise.
 int RunJob(SupervisorContext context);
 
 }  // namespace gyre::launch

@@ -5,10 +5,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <optional>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "base/fd.h"
@@ -19,6 +21,7 @@ namespace gyre::launch {
 namespace {
 
 constexpr size_t kMostOutput = size_t{1} << 20;
+constexpr Duration kBetweenLooks = std::chrono::milliseconds(10);
 
 TimePoint Now() {
   return std::chrono::steady_clock::now();
@@ -39,6 +42,17 @@ std::optional<std::string> ReadAll(int fd, TimePoint deadline) {
   return std::nullopt;
 }
 
+// Whether it ends before the deadline: it may go on after the end of its output.
+bool Ends(pid_t pid, TimePoint deadline, int& status) {
+  while (true) {
+    const pid_t ended = waitpid(pid, &status, WNOHANG);
+    if (ended == pid || (ended < 0 && errno != EINTR)) return true;
+    const TimePoint now = Now();
+    if (now >= deadline) return false;
+    std::this_thread::sleep_for(std::min<Duration>(kBetweenLooks, deadline - now));
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> RunScript(const std::string& command, TimePoint deadline) {
@@ -46,10 +60,13 @@ absl::StatusOr<std::string> RunScript(const std::string& command, TimePoint dead
   if (pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus("pipe2");
   const UniqueFd reading(ends[0]);
   UniqueFd writing(ends[1]);
+  const UniqueFd nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (nothing.get() < 0) return ErrnoStatus("open /dev/null");
   const pid_t pid = fork();
   if (pid < 0) return ErrnoStatus("fork");
   if (pid == 0) {
     setpgid(0, 0);
+    dup2(nothing.get(), 0);  // standard input is rank 0's
     dup2(writing.get(), 1);
     execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
     _exit(127);
@@ -57,11 +74,13 @@ absl::StatusOr<std::string> RunScript(const std::string& command, TimePoint dead
   setpgid(pid, pid);
   writing.Reset();
   const std::optional<std::string> text = ReadAll(reading.get(), deadline);
-  if (!text) kill(-pid, SIGKILL);
   int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  if (!text || !Ends(pid, deadline, status)) {
+    kill(-pid, SIGKILL);
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    return absl::UnavailableError("it was not done in time, or printed more than 1 MiB");
   }
-  if (!text) return absl::UnavailableError("it was not done in time, or printed more than 1 MiB");
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return *text;
   return absl::UnavailableError(WIFEXITED(status) ? absl::StrCat("it exited with code ", WEXITSTATUS(status))
                                                   : absl::StrCat("signal ", WTERMSIG(status), " killed it"));

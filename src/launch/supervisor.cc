@@ -239,6 +239,7 @@ bool Supervisor::EndedInOrder() const {
 }
 
 bool Supervisor::AgainMayHelp() const {
+  if (hurry_ || guard_lost_ || output_lost_) return false;  // somebody wants the end
   if (crew_->failure()) return crew_->failure()->exit_code == kExitNotStarted;
   if (ending_.reason() != EndReason::kRankFailed) return false;
   const RankEnd cause = *FindRootCause(ends_);

@@ -1,6 +1,10 @@
 // Hosts as schedulers, platforms and scripts name them.
 #include "launch/host_sources.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "base/fd.h"
 #include "gtest/gtest.h"
 #include "launch/script.h"
 #include "support/status_matchers.h"
@@ -63,6 +67,10 @@ TEST(HostSourcesTest, DiscoveredHosts) {
   EXPECT_EQ(*ParseDiscoveredHosts("j-worker-10.j.ns.svc\nj-worker-1.j.ns.svc\n\n  j-worker-9.j.ns.svc\r\n", 4),
             (Hosts{{"j-worker-1.j.ns.svc", 4}, {"j-worker-9.j.ns.svc", 4}, {"j-worker-10.j.ns.svc", 4}}));
   EXPECT_EQ(*ParseDiscoveredHosts("b:3\na", 2), (Hosts{{"a", 2}, {"b", 3}}));
+  EXPECT_EQ(*ParseDiscoveredHosts("fd00::1\n[fd00::2]\n[fd00::3]:3\nh max_slots=4\nhost # note: slots=9\n# a:7\n"
+                                  "i\tslots=1 # none",
+                                  2),
+            (Hosts{{"fd00::2", 2}, {"fd00::3", 3}, {"fd00::1", 2}, {"h", 2}, {"host", 2}, {"i", 1}}));
   EXPECT_EQ(*ParseDiscoveredHosts("", 2), Hosts());
   EXPECT_THAT(ParseDiscoveredHosts("-oProxy=x", 2), MatchesStatus(StatusCode::kInvalidArgument, "discovery-script"));
 }
@@ -76,7 +84,21 @@ TEST(HostSourcesTest, AScriptIsRunUntilItNamesEnough) {
   EXPECT_THAT(FindHosts(Discovering(":"), none, In(0.2)), MatchesStatus(StatusCode::kUnavailable, "0 hosts"));
 }
 
+TEST(HostSourcesTest, AScriptReadsNothingOfStandardInput) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  const UniqueFd reading(ends[0]), writing(ends[1]), before(fcntl(0, F_DUPFD_CLOEXEC, 3));
+  ASSERT_GE(before.get(), 0);
+  ASSERT_EQ(dup2(reading.get(), 0), 0);
+  ASSERT_EQ(write(writing.get(), "b\n", 2), 2);
+  const absl::StatusOr<std::string> output = RunScript("cat; echo a", In(10));  // would wait for the end of the pipe
+  dup2(before.get(), 0);
+  ASSERT_TRUE(output.ok()) << output.status();
+  EXPECT_EQ(*output, "a\n");
+}
+
 TEST(HostSourcesTest, AScriptThatHangsIsKilledWithAllOfIts) {
+  EXPECT_THAT(RunScript("echo a; exec >&-; sleep 1000", In(0.2)), MatchesStatus(StatusCode::kUnavailable, "in time"));
   EXPECT_THAT(RunScript("sleep 1000 & sleep 1000", In(0.2)), MatchesStatus(StatusCode::kUnavailable, "in time"));
   EXPECT_THAT(RunScript("yes", In(20)), MatchesStatus(StatusCode::kUnavailable, "1 MiB"));
   EXPECT_THAT(RunScript("kill -9 $$", In(20)), MatchesStatus(StatusCode::kUnavailable, "signal 9"));

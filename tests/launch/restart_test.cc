@@ -63,10 +63,27 @@ TEST_F(RestartTest, WhatAnotherRunCannotHelpIsNotRestarted) {
   EXPECT_EQ(late.code, 124) << late.err;
 }
 
+// And for the pauses between them.
 TEST_F(RestartTest, TheTimeOutIsForAllRuns) {
-  const Outcome outcome = RunToEnd(Here(1, {"--max-restarts", "1000000", "--timeout", "1"}, "sleep 0.1; exit 1"));
-  EXPECT_EQ(outcome.code, 124) << outcome.err;
-  EXPECT_LT(outcome.took, seconds(20));
+  for (const char* delay : {"0.05", "30"}) {
+    const Outcome outcome = RunToEnd({"-np", "1", "--max-restarts", "1000000", "--restart-delay", delay, "--timeout",
+                                      "1", "sh", "-c", "sleep 0.1; exit 1"});
+    EXPECT_EQ(outcome.code, 124) << outcome.err;
+    EXPECT_TRUE(Has(outcome.err, "the job was ended after --timeout 1 s\n")) << outcome.err;
+    EXPECT_LT(outcome.took, seconds(8)) << delay;
+  }
+}
+
+TEST_F(RestartTest, ASignalWhileRanksSettleIsNotFollowedByARestart) {
+  Gyrerun gyrerun(
+      Here(2, {"--max-restarts", "3", "--settle", "5"}, "echo up; test $GYRE_RANK = 0 && exit 1; exec sleep 100"));
+  ASSERT_TRUE(gyrerun.WaitForOutput("up\nup\n"));
+  usleep(300'000);  // for gyrerun to have seen rank 0's end
+  gyrerun.Signal(SIGTERM);
+  const Outcome outcome = gyrerun.Wait(seconds(20));
+  EXPECT_TRUE(outcome.ended);
+  EXPECT_EQ(outcome.code, 1) << outcome.err;
+  EXPECT_FALSE(Has(outcome.err, "restart 1")) << outcome.err;
 }
 
 TEST_F(RestartTest, ASignalBetweenTwoRunsEndsTheJob) {
