@@ -43,7 +43,7 @@ struct Sign {};
 // -1, 0 or 1 times the largest of a block of 256 elements, drawn so that the expectation is the gradient: 0.27 bytes.
 // Wen et al., "TernGrad", 2017. Keeps nothing, for it is unbiased.
 struct Ternary {
-  uint64_t seed = 1;
+  uint64_t seed = 1;  // another on each rank, or their errors do not average out
 };
 
 // The largest elements by magnitude, 1 - sparsity of all: exactly that many, or, `sampled`, those above a threshold

@@ -121,8 +121,12 @@ void PowerSgdTensor::Finish(std::span<float> out) {
     for (size_t r = 0; r < static_cast<size_t>(rank_); ++r) {
       AddScaled(p_[r * rows_ + i], Column(q_, columns_, r), row);
     }
-    AddScaled(-1, row, std::span(matrix_).subspan(i * columns_, columns_));
+    const auto kept = std::span(matrix_).subspan(i * columns_, columns_);
+    AddScaled(-1, row, kept);
+    for (float& value : kept) value = std::isfinite(value) ? value : 0;
   }
+  // The averaged factor is the same on all ranks, and so are the lots.
+  if (!std::ranges::all_of(q_, [](float value) { return std::isfinite(value); })) FillWithLots(q_);
 }
 
 }  // namespace gyre::compression

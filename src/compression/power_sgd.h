@@ -30,7 +30,8 @@ class PowerSgdTensor {
   // column.
   std::span<float> MakeQ();
 
-  // P Q^T of the averaged factors into `out`; what this rank's matrix is more than that is kept for the next step.
+  // P Q^T of the averaged factors into `out`; what this rank's matrix is more than that is kept for the next step, but
+  // for what is not finite. Of a factor that is not finite the next step begins with lots.
   // REQUIRES: as many elements as the matrix
   void Finish(std::span<float> out);
 

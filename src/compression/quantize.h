@@ -20,7 +20,8 @@ int64_t QuantizedBytes(PayloadKind kind, int64_t count);
 // kTernary.
 //
 // What is not finite reaches the receivers and is not kept: of kF32, kF16 and kBF16 the element itself; of the others
-// as a block of NaN, whose elements keep what they had kept before.
+// as a block of NaN, whose elements keep what they had kept before. To these, magnitudes of 2^120 and more are not
+// finite either: a block of them could not be summed.
 void Quantize(PayloadKind kind, const float* gradient, float* kept, int64_t count, uint64_t seed, std::byte* out);
 
 // sum += scale * what Quantize wrote. Any bytes are values.

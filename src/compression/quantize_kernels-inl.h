@@ -23,7 +23,8 @@ namespace gyre::compression::HWY_NAMESPACE {
 
 constexpr int kBlock = static_cast<int>(kQuantizeBlock);
 constexpr uint32_t kInfinityBits = 0x7f800000u;
-constexpr float kRounder = 0x1.8p23f;  // added and taken away again, it rounds to nearest even
+constexpr uint32_t kMostBits = 0x7b800000u;  // 2^120: a block's 256 magnitudes below it have a finite sum
+constexpr float kRounder = 0x1.8p23f;        // added and taken away again, it rounds to nearest even
 
 HWY_INLINE uint32_t Bits(float value) {
   return std::bit_cast<uint32_t>(value);
@@ -193,7 +194,7 @@ HWY_INLINE std::byte* QuantizeBlock(const float* gradient, float* kept, uint64_t
   float mean;
   const uint32_t largest = LoadBlock(gradient, kept, b, mean);
   float scale = 0;
-  if (largest >= kInfinityBits) {
+  if (largest >= kMostBits) {
     scale = std::numeric_limits<float>::quiet_NaN();
     std::memset(b.codes, 0, sizeof(b.codes));
   } else if (FromBits(largest) < kLeast) {

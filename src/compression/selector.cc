@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 namespace gyre::compression {
@@ -161,7 +162,9 @@ void Selector::Guess(int64_t seen, int64_t k, float kth) {
     caution_ = seen < k ? std::min(1.5 * caution_, 2.0) : std::max(0.98 * caution_, 1.0);
   }
   previous_ = kth;
-  threshold_ = static_cast<float>(kth * growth * std::pow(static_cast<double>(k) / (caution_ * Aim(k)), 1 / exponent_));
+  const double guess = kth * growth * std::pow(static_cast<double>(k) / (caution_ * Aim(k)), 1 / exponent_);
+  // Finite: a rescan's thresholds could not fall from infinity.
+  threshold_ = static_cast<float>(std::min<double>(std::numeric_limits<float>::max(), guess));
 }
 
 Selector::Result Selector::SelectLargest(const Accumulation& arrays, int64_t count, int64_t k) {
@@ -175,7 +178,12 @@ Selector::Result Selector::SelectLargest(const Accumulation& arrays, int64_t cou
     result.rescanned = true;
     Rescan(arrays, count, k - found_.count);
   }
-  Guess(seen, k, Cut(arrays, k));
+  const float kth = Cut(arrays, k);
+  if (found_.count < k) {  // all that is not 0 was picked
+    threshold_ = previous_ = 0;
+    return result;
+  }
+  Guess(seen, k, kth);
   return result;
 }
 

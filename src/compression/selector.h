@@ -3,7 +3,8 @@
 // The pass (accumulate.h) picks out what is above a threshold that is guessed from the previous step: a little more
 // than k elements. Among these the k largest are found and the others put back. If they become too many on the way,
 // they are cut to the k largest so far, and the threshold rises; so the first step needs no guess. If in the end they
-// are too few, what was left is passed over once more: that is a rescan, and is counted.
+// are too few, what was left is passed over again, with lower thresholds, in up to four passes: that is a rescan, and
+// is counted. Where fewer than k elements are not 0, the next step picks out all that are not, and needs no rescan.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
+#include <span>
+#include <vector>
 
 #include "support/mutator.h"
 #include "support/status_matchers.h"
@@ -73,6 +77,37 @@ TEST(PowerSgd, NothingIsLostOfTheMean) {
     EXPECT_NEAR(got[i] + (static_cast<double>(a.kept()[i]) + b.kept()[i]) / 2, given[i], 1e-3);
   }
   EXPECT_LT(Norm(a.kept()), 10 * Norm(out_a) + 200);  // and does not pile up
+}
+
+bool Finite(std::span<const float> values) {
+  return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
+}
+
+// Of two ranks, one of which has it in one step: it arrives on both, and in later steps nothing is left of it.
+TEST(PowerSgd, ForgetsWhatIsNotFinite) {
+  constexpr size_t kRows = 16, kColumns = 50;
+  for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
+    Mutator random(3);
+    auto a = PowerSgdTensor::Create({.rank = 3}, kRows, kColumns, 7).value();
+    auto b = PowerSgdTensor::Create({.rank = 3}, kRows, kColumns, 7).value();
+    std::vector<float> out_a(kRows * kColumns), out_b(out_a.size());
+    for (int step = 0; step < 6; ++step) {
+      auto gradient_a = Random(random, out_a.size());
+      const auto gradient_b = Random(random, out_a.size());
+      if (step == 2) gradient_a[77] = bad;
+      Average(a.MakeP(gradient_a), b.MakeP(gradient_b));
+      Average(a.MakeQ(), b.MakeQ());
+      a.Finish(out_a);
+      b.Finish(out_b);
+      ASSERT_EQ(std::isfinite(out_a[77]), step != 2) << step;
+      ASSERT_EQ(std::isfinite(out_b[77]), step != 2) << step;
+      ASSERT_TRUE(Finite(a.kept()) && Finite(b.kept())) << step;
+      if (step == 2) continue;
+      ASSERT_TRUE(Finite(out_a)) << step;
+      ASSERT_EQ(out_a, out_b) << step;
+      ASSERT_GT(Norm(out_a), 1) << step;
+    }
+  }
 }
 
 TEST(PowerSgd, BearsZerosAndSingleElements) {

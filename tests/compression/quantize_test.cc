@@ -186,6 +186,30 @@ TEST(Quantize, WhatIsNotFiniteArrivesAndIsNotKept) {
   }
 }
 
+// The sum of a block's magnitudes must stay finite, or signs would keep infinities for good.
+TEST(Quantize, WhatIsTooLargeToBeSummedIsNotFinite) {
+  for (const PayloadKind kind : kKinds) {
+    if (kind == PayloadKind::kF16 || kind == PayloadKind::kBF16) continue;
+    SCOPED_TRACE(static_cast<int>(kind));
+    ForEachTarget([&](const std::string& target) {
+      SCOPED_TRACE(target);
+      for (const float value : {2e36f, 0x1p120f}) {
+        std::vector<float> kept(256, 0.5f);
+        for (const float got : Dequantized(kind, Quantized(kind, std::vector<float>(256, value), &kept), 256)) {
+          ASSERT_TRUE(std::isnan(got));
+        }
+        EXPECT_EQ(kept, std::vector<float>(256, 0.5f));
+      }
+      std::vector<float> kept(256);
+      const float most = std::nextafter(0x1p120f, 0.0f);
+      for (const float got : Dequantized(kind, Quantized(kind, std::vector<float>(256, most), &kept), 256)) {
+        ASSERT_NEAR(got, most, 1e-5 * most);
+      }
+      for (const float error : kept) ASSERT_LE(std::abs(error), 1e-5 * most);
+    });
+  }
+}
+
 TEST(Quantize, WhatIsTooSmallIsKept) {
   for (const PayloadKind kind : kKinds) {
     if (kind == PayloadKind::kF16 || kind == PayloadKind::kBF16) continue;

@@ -137,6 +137,33 @@ TEST(Selector, DoesNotRescanInTheUsualStep) {
   EXPECT_LE(rescans, kSteps / 20);
 }
 
+TEST(Selector, DoesNotRescanWhereLessThanKIsNotZero) {
+  std::vector<float> v(10'000), g(10'000);
+  Selector selector;
+  for (int step = 1; step <= 5; ++step) {
+    for (size_t i = 0; i < 10; ++i) g[1000 * i + 7] = static_cast<float>(step + static_cast<int>(i));
+    EXPECT_FALSE(selector.SelectLargest({.velocity = v.data(), .gradient = g.data()}, 10'000, 100).rescanned) << step;
+    EXPECT_EQ(selector.indices().size(), 10u);
+    EXPECT_EQ(selector.values()[9], static_cast<float>(step + 9));
+  }
+}
+
+// The third step's threshold would be beyond what a float holds.
+TEST(Selector, ComesBackFromTheLargestNumbers) {
+  std::vector<float> v(1000), g(1000);
+  Selector selector;
+  for (const float value : {9e37f, 2.5e38f, 1.0f}) {
+    std::ranges::fill(g, value);
+    selector.SelectLargest({.velocity = v.data(), .gradient = g.data()}, 1000, 500);
+    ASSERT_EQ(selector.indices().size(), 500u);
+  }
+  EXPECT_EQ(selector.indices()[499], 499u);  // these waited for two steps
+  EXPECT_EQ(selector.values()[499], 2.5e38f);
+  std::vector<float> left(1000);
+  std::fill(left.begin() + 500, left.end(), 1.0f);
+  EXPECT_EQ(v, left);
+}
+
 TEST(Selector, PassesOnInfinityAndNaNOfTheAccumulatedFirst) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   std::vector<float> v = {1, -kInf, 3, std::nanf(""), 2}, g(5);
