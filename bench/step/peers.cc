@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "gyre/status_macros.h"
@@ -51,7 +50,7 @@ class Bucketed final : public PlainContender {
   absl::Status Ready(int i) override {
     const std::span<float> next = gradient(i);
     if (used_ > 0 && used_ + next.size() > limit_) RETURN_IF_ERROR(Flush());
-    std::memcpy(bucket_.data() + used_, next.data(), next.size_bytes());
+    std::ranges::copy(next, bucket_.begin() + static_cast<std::ptrdiff_t>(used_));
     members_.push_back(i);
     used_ += next.size();
     return used_ >= limit_ ? Flush() : absl::OkStatus();
@@ -65,7 +64,7 @@ class Bucketed final : public PlainContender {
     const float* from = bucket_.data();
     for (const int i : members_) {
       const std::span<float> to = gradient(i);
-      std::memcpy(to.data(), from, to.size_bytes());
+      std::copy_n(from, to.size(), to.begin());
       from += to.size();
     }
     members_.clear();

@@ -1,55 +1,13 @@
 // Once the plan stays, a step within a host allocates nothing: neither the program's thread nor the background one.
-#include <atomic>
-#include <cstdlib>
-#include <new>
 #include <thread>
 
+#include "runtime/allocation_counter.h"
 #include "runtime/reducer_fixture.h"
-
-namespace {
-
-std::atomic<int64_t> allocations{0};  // of this process, all threads
-
-void* Allocate(size_t size, size_t alignment) {
-  allocations.fetch_add(1);
-  void* const memory = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-}  // namespace
-
-void* operator new(size_t size) {
-  return Allocate(size, alignof(std::max_align_t));
-}
-void* operator new[](size_t size) {
-  return Allocate(size, alignof(std::max_align_t));
-}
-void* operator new(size_t size, std::align_val_t alignment) {
-  return Allocate(size, static_cast<size_t>(alignment));
-}
-void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, size_t) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory, size_t) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::align_val_t) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, size_t, std::align_val_t) noexcept {
-  std::free(memory);
-}
 
 namespace gyre {
 namespace {
 
+using support::AllocationCount;
 using support::IsOk;
 using support::Parameter;
 using support::Rank;
@@ -72,7 +30,7 @@ TEST(ReducerAllocations, AreNoneOnceThePlanStays) {
     constexpr int kWarmUp = 10, kCounted = 200;
     int64_t before = 0;
     for (int step = 1; step <= kWarmUp + kCounted; ++step) {
-      if (step == kWarmUp + 1) before = allocations.load();
+      if (step == kWarmUp + 1) before = AllocationCount();
       for (int i = 0; i < trainer.reducer->size(); ++i) {
         // Half of the steps have time to be overtaken by the background thread.
         if (step % 2 == 0 && i == 30) std::this_thread::yield();
@@ -83,7 +41,7 @@ TEST(ReducerAllocations, AreNoneOnceThePlanStays) {
       if (!summary.ok()) FAIL() << summary.status();
       if (step > 2 && (summary->control_messages != 0 || summary->calls < 3)) FAIL();
     }
-    EXPECT_EQ(allocations.load() - before, 0);
+    EXPECT_EQ(AllocationCount() - before, 0);
     ASSERT_THAT(trainer.runtime->world().Barrier(), IsOk());  // nobody leaves while others count
   });
 }
