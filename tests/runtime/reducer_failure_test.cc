@@ -146,7 +146,8 @@ TEST(ReducerLoss, ARankKilledInMidStepIsNamed) {
       }
       const auto summary = trainer.reducer->Wait();
       if (summary.ok()) continue;
-      EXPECT_EQ(step, 5);
+      // Who is late to look at the end of step 4 may find the communicator given up by who is in step 5 already.
+      EXPECT_THAT(step, testing::AnyOf(4, 5));
       EXPECT_THAT(summary, MatchesStatus(StatusCode::kAborted, "rank 1 was lost"));
       break;
     }
