@@ -142,6 +142,7 @@ TEST_P(NamedFailures, ADestroyedOneEndsAll) {
     float one = 1;
     for (int step = 0; step < 6; ++step) ASSERT_THAT(named->AllReduce("x", std::span(&one, 1)).Wait(), IsOk());
     Work left = named->AllReduce(world.rank() == last ? "mine" : "yours", std::span(&one, 1));
+    ASSERT_THAT(world.Barrier(), IsOk());  // all have submitted theirs
     if (world.rank() == last) {
       named.reset();
       EXPECT_THAT(left.Wait(), MatchesStatus(StatusCode::kFailedPrecondition, "destroyed"));
