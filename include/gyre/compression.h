@@ -1,5 +1,5 @@
-// Compression of gradients: which codec, and its options. What each does, how small it gets and how fast it is:
-// docs/compression.md.
+// Compression of gradients: which codec, and its options. No collective takes them yet, only gyre-bench compression.
+// What each does, how small it gets and how fast it is: docs/compression.md.
 #pragma once
 
 #include <cstdint>

@@ -2,8 +2,8 @@
 // in any order, from any thread; each runs once all ranks have submitted it.
 //
 // After three identical cycles of names the order is frozen, and from then on operations run with no messages but their
-// own data, as long as every rank goes on with the same names. A rank that does something else ends that for all, and
-// it begins again. In a frozen order an operation waits for those before it, 100 ms at most; one that is never
+// own data (over several hosts also a byte each, to agree), as long as all go on with the same names. One that does not
+// ends that for all. In a frozen order an operation waits for those before it, 100 ms at most; one that is never
 // submitted holds the others up for no longer than half their time-outs.
 //
 // Status of an operation, the same on all ranks that have submitted it:

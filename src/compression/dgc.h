@@ -41,7 +41,7 @@ class DgcTensor final : public Codec {
   std::vector<std::span<float>> state() override { return {u_.span(), v_.span()}; }  // momentum, residual
 
   int64_t non_finite() const { return non_finite_; }  // elements of gradients that were dropped
-  int64_t rescans() const { return rescans_; }        // steps that took a second pass
+  int64_t rescans() const { return rescans_; }        // steps that took more than one pass
 
  private:
   void EncodeAll(const Accumulation& arrays, std::vector<std::byte>& out);
