@@ -61,8 +61,8 @@ struct RuntimeOptions {
   std::optional<int64_t> arena_bytes{};  // GYRE_ARENA_BYTES: most that Runtime::Allocate may hand out; address space
                                          // until it is used; default: this machine's memory, but at most
                                          // 2^45 bytes / size^2 (at least 1 GiB): every rank maps all arenas
-  std::optional<bool> spin{};            // GYRE_SPIN (0 or 1): whether a waiting rank may spin; default: where the
-                                         // host's ranks do not outnumber the union of their CPUs
+  std::optional<bool> spin{};            // GYRE_SPIN (0 or 1): whether a waiting rank may spin; default: in jobs on one
+                                         // host, where its ranks do not outnumber the union of their CPUs
 
   std::optional<LogLevel> log_level{};  // GYRE_LOG_LEVEL: debug, info, warning (default), error, off
 };

@@ -72,7 +72,9 @@ absl::Status RuntimeState::Connect(const Environment& environment, TimePoint dea
   } else {
     RETURN_IF_ERROR(StartNode(std::move(own), {}, {}));
   }
-  const bool spin = config_.spin.value_or(!crowded_);
+  // Between hosts each look is a system call, which a yield beside it hardly lengthens; and other ranks, in containers
+  // of their own on the same machine, may be waiting for this very CPU.
+  const bool spin = config_.spin.value_or(!crowded_ && interconnect_ == nullptr);
   progress_ = std::make_shared<Progress>(node_, spin ? shm::WaitPolicy::Spinning() : shm::WaitPolicy::Crowded());
   logger_->debug("rank {} of {} joined by {}; {}", rank, size, membership_->launcher(),
                  spin ? "waits spin" : "waits yield");

@@ -104,7 +104,8 @@ def call_off(watcher):
 
 
 class Cluster:
-    """`hosts` namespaces, numbered from 1. `rate`: of each link, as tc takes it. A context manager."""
+    """`hosts` namespaces, numbered from 1. `rate`: of each link, as tc takes it; None: as fast as the machine goes.
+    A context manager."""
 
     def __init__(self, hosts, rate):
         self.names = [f"gy-{os.getpid()}-{i}" for i in range(1, hosts + 1)]
@@ -136,7 +137,7 @@ class Cluster:
             run("ip", "-n", name, "link", "add", "eth0", "type", "veth", "peer", "name", port, "netns", self.switch)
             run("ip", "-n", name, "addr", "add", f"{self.address(i)}/24", "dev", "eth0")
             run("ip", "-n", name, "addr", "add", f"{self.address6(i)}/64", "dev", "eth0", "nodad")
-            for namespace, device in ((self.switch, port), (name, "eth0")):
+            for namespace, device in ((self.switch, port), (name, "eth0")) if rate else ():
                 run("tc", "-n", namespace, "qdisc", "add", "dev", device, "root", "tbf", "rate", rate, "burst", "256k",
                     "latency", "20ms")
             run("ip", "-n", self.switch, "link", "set", port, "master", "bridge", "up")
