@@ -205,6 +205,7 @@ absl::StatusOr<Config> LoadConfig(const RuntimeOptions& options, const Environme
   reader.Milliseconds("GYRE_HEARTBEAT_TIMEOUT_MS", config.heartbeat_timeout);
   reader.Bytes("GYRE_ARENA_BYTES", config.arena_bytes);
   reader.Bytes("GYRE_FUSION_BYTES", config.fusion_bytes);
+  reader.Text("GYRE_COMPRESSION", config.compression);
   reader.Boolean("GYRE_SPIN", config.spin);
   reader.Text("GYRE_TIMELINE", config.timeline);
   reader.Port("GYRE_METRICS_PORT", config.metrics_port);
