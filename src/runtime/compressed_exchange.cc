@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/compression_cost.h"
+
 namespace gyre::internal {
 
 namespace {
@@ -13,11 +15,6 @@ constexpr int64_t kMinElements = 1024;
 
 // Positions are 32 bits.
 constexpr int64_t kMostElements = int64_t{UINT32_MAX};
-
-bool IsSparse(const Compression& compression) {
-  return std::holds_alternative<Dgc>(compression) || std::holds_alternative<TopK>(compression) ||
-         std::holds_alternative<RandomK>(compression);
-}
 
 // The factors must be smaller than the matrix.
 bool IsThinned(const PowerSgd& power, const ExchangeTensor& tensor) {

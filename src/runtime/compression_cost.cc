@@ -34,11 +34,6 @@ struct Share {
   int64_t rows, columns;
 };
 
-bool IsSparse(const Compression& compression) {
-  return std::holds_alternative<Dgc>(compression) || std::holds_alternative<TopK>(compression) ||
-         std::holds_alternative<RandomK>(compression);
-}
-
 template <typename Body>
 double SecondsOf(Body body) {
   const auto begin = std::chrono::steady_clock::now();
@@ -54,6 +49,11 @@ double AllReduceSeconds(double bytes, const NetworkShape& network) {
 
 }  // namespace
 
+bool IsSparse(const Compression& compression) {
+  return std::holds_alternative<Dgc>(compression) || std::holds_alternative<TopK>(compression) ||
+         std::holds_alternative<RandomK>(compression);
+}
+
 double PayloadShare(const Compression& compression, int64_t rows, int64_t columns) {
   return std::min(1.0, std::visit(Share{rows, columns}, compression));
 }
@@ -68,10 +68,8 @@ double CompressedSeconds(const Compression& compression, int64_t covered, int64_
            AllReduceSeconds(bytes / 2, network);
   }
   if (IsSparse(compression)) {
-    const double received = elsewhere * bytes;
-    return elements * (speed.encode + ranks * speed.decode) + received / network.bytes_per_second +
-           4 * network.latency * std::bit_width(unsigned(network.hosts)) +
-           (plain > 0 ? AllReduceSeconds(rest, network) : 0);
+    return elements * (speed.encode + ranks * speed.decode) + elsewhere * bytes / network.bytes_per_second +
+           2 * network.latency * std::bit_width(unsigned(network.hosts)) + AllReduceSeconds(rest, network);
   }
   // Each rank sends its slices to the others, and the sums of its own: the latter cross hosts once for each host.
   const double scattered = network.most_local * elsewhere / ranks * (bytes + rest);

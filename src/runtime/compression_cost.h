@@ -21,7 +21,10 @@ struct NetworkShape {
   double bytes_per_second = 1.25e9;  // of a host's port, each way
 };
 
-// How many times smaller than 4 bytes an element a payload of the codec is: of PowerSgd, of a matrix of that shape.
+// Whether the codec sends few elements whole.
+bool IsSparse(const Compression& compression);
+
+// A payload's bytes over those of floats: of PowerSgd, of a matrix of that shape.
 double PayloadShare(const Compression& compression, int64_t rows, int64_t columns);
 
 // Of a part with `covered` elements that the codec takes, `share` of whose bytes are left, and `plain` that go along.

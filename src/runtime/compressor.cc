@@ -115,6 +115,11 @@ std::string Describe(const CompressionRequest& request) {
                       request.always ? " always" : "");
 }
 
+int64_t DefaultBucketBytes(const CompressionRequest& request, int hosts) {
+  constexpr int64_t kDense = 8 << 20, kSparse = 32 << 20;
+  return hosts > 1 && IsSparse(request.compression) ? kSparse : kDense;
+}
+
 absl::StatusOr<std::unique_ptr<Compressor>> Compressor::Create(
     Communicator& communicator, const CommunicatorState& ranks, const CompressionRequest& request,
     const ReducerOptions& options, const std::vector<fusion::TensorInfo>& tensors,

@@ -39,6 +39,9 @@ absl::StatusOr<CompressionRequest> RequestOf(const ReducerOptions& options, cons
 // All options in words: ranks compare them.
 std::string Describe(const CompressionRequest& request);
 
+// Where nobody says: 8 MiB; of sparse codecs over hosts more, for their exchange takes latency rather than bandwidth.
+int64_t DefaultBucketBytes(const CompressionRequest& request, int hosts);
+
 // Not thread-safe: used between steps, and by whoever drives the step.
 class Compressor {
  public:

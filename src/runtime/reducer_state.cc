@@ -36,7 +36,8 @@ GradientReducer::State::State(std::unique_ptr<Communicator> communicator, const 
       ranks_(communicator_->state_),
       options_(options),
       timeout_(options.timeout.value_or(ranks_->runtime().config().operation_timeout)),
-      bucket_bytes_(options.bucket_bytes.value_or(ranks_->runtime().config().fusion_bytes)),
+      bucket_bytes_(options.bucket_bytes.value_or(ranks_->runtime().config().fusion_bytes.value_or(
+          internal::DefaultBucketBytes(compression, communicator_->node_count())))),
       compression_(std::move(compression)) {}
 
 GradientReducer::State::~State() {

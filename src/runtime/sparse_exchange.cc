@@ -1,7 +1,9 @@
-// Sparse codecs: every rank sends all others the elements that it has chosen, and adds up what it gets from all in the
-// order of ranks. Gradients that are not covered are summed by an allreduce of their own before.
+// Sparse codecs, in two calls: every call costs the network's latency, which is most of what a sparse exchange takes.
+//   1. allreduce of the gradients that are not covered; with them it tells all how much each rank sends in the other:
+//      two floats a rank, which are 0 on all others, so that sums are exact
+//   2. allgather of the elements that each rank has chosen, which all add up in the order of ranks
 //
-// What a rank sends: for each covered gradient of the part u32 bytes, and a payload of compression/sparse.h.
+// What a rank sends there: for each covered gradient of the part u32 bytes, and a payload of compression/sparse.h.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -28,10 +30,7 @@ constexpr double kEntryBytes = 6, kDenseBytes = 8;
 class SparseExchange final : public CompressedExchange {
  public:
   SparseExchange(const Compression& compression, ExchangeSettings settings, std::vector<std::unique_ptr<Codec>> codecs)
-      : settings_(std::move(settings)),
-        codecs_(std::move(codecs)),
-        sizes_(static_cast<size_t>(settings_.ranks)),
-        ones_(static_cast<size_t>(settings_.ranks), 1) {
+      : settings_(std::move(settings)), codecs_(std::move(codecs)), sizes_(static_cast<size_t>(settings_.ranks)) {
     if (const auto* const dgc = std::get_if<Dgc>(&compression)) dgc_ = *dgc;
   }
 
@@ -76,21 +75,8 @@ class SparseExchange final : public CompressedExchange {
     switch (round_) {
       case Round::kDense:
         RETURN_IF_ERROR(Encode());
-        round_ = Round::kSizes;
-        if (dense_.empty()) return Next();
-        return Call{.kind = CallKind::kAllReduce,
-                    .in = FloatsView(dense_),
-                    .out = FloatsView(dense_),
-                    .op = settings_.op,
-                    .prescale = settings_.prescale,
-                    .postscale = settings_.postscale};
-      case Round::kSizes:
-        own_size_ = std::ssize(sent_);
         round_ = Round::kPayloads;
-        return Call{.kind = CallKind::kAllGather,
-                    .in = {&own_size_, 1, DType::kI64},
-                    .out = {sizes_.data(), std::ssize(sizes_), DType::kI64},
-                    .counts = ones_};
+        return Call{.kind = CallKind::kAllReduce, .in = FloatsView(dense_), .out = FloatsView(dense_)};
       case Round::kPayloads: round_ = Round::kEnd; return GatherPayloads();
       case Round::kEnd: break;
     }
@@ -109,8 +95,9 @@ class SparseExchange final : public CompressedExchange {
   }
 
  private:
-  enum class Round { kDense, kSizes, kPayloads, kEnd };
+  enum class Round { kDense, kPayloads, kEnd };
   using Length = uint32_t;
+  static constexpr size_t kSizeUnit = 1 << 16;
 
   const std::string& NameOf(int tensor) const { return settings_.tensors[static_cast<size_t>(tensor)].name; }
   Codec* CodecOf(size_t i) const { return codecs_[static_cast<size_t>(part_.tensors[i])].get(); }
@@ -127,7 +114,7 @@ class SparseExchange final : public CompressedExchange {
   }
 
   absl::Status Encode() {
-    dense_.clear();
+    dense_.assign(2 * sizes_.size(), 0.0f);
     sent_.clear();
     for (size_t i = 0; i < part_.tensors.size(); ++i) {
       const std::span<float> values = part_.values[i];
@@ -142,6 +129,9 @@ class SparseExchange final : public CompressedExchange {
       compression::Store(&sent_[at], static_cast<Length>(payload_.size()));
       std::memcpy(&sent_[at + sizeof(Length)], payload_.data(), payload_.size());
     }
+    const size_t own = 2 * static_cast<size_t>(settings_.rank);
+    dense_[own] = static_cast<float>(sent_.size() % kSizeUnit);
+    dense_[own + 1] = static_cast<float>(sent_.size() / kSizeUnit);
     sent_bytes_ = std::ssize(sent_) + std::ssize(dense_) * static_cast<int64_t>(sizeof(float));
     return absl::OkStatus();
   }
@@ -150,23 +140,26 @@ class SparseExchange final : public CompressedExchange {
     // A payload is never much larger than its gradient with a bit for each position.
     int64_t most = 0;
     for (const auto& values : part_.values) most += 4096 + 8 * std::ssize(values);
-    for (const int64_t size : sizes_) {
-      if (size < 0 || size > most)
-        return absl::DataLossError(absl::StrCat("a rank sends ", size, " bytes of a bucket"));
+    for (size_t rank = 0; rank < sizes_.size(); ++rank) {
+      const double size = dense_[2 * rank] + double{kSizeUnit} * dense_[2 * rank + 1];
+      if (!(size >= 0 && size <= static_cast<double>(most))) {
+        return absl::DataLossError(absl::StrCat("rank ", rank, " sends ", size, " bytes of a bucket"));
+      }
+      sizes_[rank] = static_cast<int64_t>(size);
     }
     received_.resize(static_cast<size_t>(std::accumulate(sizes_.begin(), sizes_.end(), int64_t{0})));
     return Call{.kind = CallKind::kAllGather, .in = BytesView(sent_), .out = BytesView(received_), .counts = sizes_};
   }
 
   absl::Status Deliver() {
-    const float* dense = dense_.data();
+    const float* dense = dense_.data() + 2 * sizes_.size();
+    const float scale = settings_.scale();
     for (size_t i = 0; i < part_.tensors.size(); ++i) {
       const std::span<float> values = part_.values[i];
       if (CodecOf(i) != nullptr) {
         std::ranges::fill(values, 0.0f);
       } else {
-        std::copy_n(dense, values.size(), values.begin());
-        dense += values.size();
+        for (float& value : values) value = scale * *dense++;
       }
     }
     std::span<const std::byte> rest = received_;
@@ -204,9 +197,7 @@ class SparseExchange final : public CompressedExchange {
   int64_t sent_bytes_ = 0;
   std::vector<float> dense_;
   std::vector<std::byte> payload_, sent_, received_;
-  int64_t own_size_ = 0;
-  std::vector<int64_t> sizes_;
-  const std::vector<int64_t> ones_;
+  std::vector<int64_t> sizes_;  // of what each rank sends
   compression::Decoder decoder_;
 };
 

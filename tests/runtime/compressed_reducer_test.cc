@@ -15,6 +15,7 @@
 #include "gyre/runtime.h"
 #include "runtime/compression_cost.h"
 #include "runtime/compressor.h"
+#include "runtime/reducer_fixture.h"
 #include "support/job.h"
 #include "support/ranks.h"
 #include "support/status_matchers.h"
@@ -274,6 +275,95 @@ TEST(CompressionRequest, IsReadFromTheVariableWhereOptionsSayNothing) {
   EXPECT_THAT(internal::RequestOf({}, "gzip"), MatchesStatus(StatusCode::kInvalidArgument, "GYRE_COMPRESSION: "));
   EXPECT_THAT(internal::RequestOf({.max_norm = 1, .compression = Dgc{}}, ""),
               MatchesStatus(StatusCode::kInvalidArgument, "Dgc::clip"));
+}
+
+// --- From anywhere ---
+
+// Small whole numbers survive halves, so sums are exact: of several dtypes, from memory of the reducer's and of the
+// program's own, unaligned, in any order, with gradients that a rank has not, and others without elements.
+TEST(CompressedReducer, TakesGradientsFromAnyMemory) {
+  for (const support::HostSizes& hosts : {support::HostSizes{3}, support::HostSizes{2, 1}}) {
+    RunThreads(3, [&](const Rank& rank) {
+      support::Trainer trainer(rank, support::MixedParameters());
+      const ReducerOptions options{
+          .op = ReduceOp::kSum, .bucket_bytes = 64 << 10, .compression = Fp16{}, .always_compress = true};
+      ASSERT_THAT(trainer.StartIn(JoinJob(rank, JobOptions(rank, hosts)), options), IsOk());
+      const auto own = [&](size_t p, int64_t step) { return (p + static_cast<size_t>(rank + step)) % 3 == 0; };
+      const auto gave = [](int r, size_t p) { return r != 1 || p != 4; };
+      for (int64_t step = 1; step <= 4; ++step) {
+        for (const size_t p : trainer.Shuffled()) {
+          ASSERT_THAT(gave(rank, p) ? trainer.Give(p, step, own(p, step)) : trainer.reducer->Missing(trainer.index[p]),
+                      IsOk());
+        }
+        const auto summary = trainer.reducer->Wait();
+        ASSERT_THAT(summary, IsOk());
+        EXPECT_GE(summary->compressed_calls, 2);
+        for (size_t p = 0; p < trainer.parameters.size(); ++p) {
+          const TensorView view = gave(rank, p) && own(p, step) ? trainer.own(p) : trainer.shared(p);
+          trainer.ExpectSum(view, p, step, 1, [&](int r) { return gave(r, p); });
+        }
+      }
+    });
+  }
+}
+
+TEST(CompressedReducer, DgcTakesFloatsOnly) {
+  RunThreads(1, [](const Rank& rank) {
+    support::Trainer trainer(rank, {{{64, 64}, DType::kF16}});
+    EXPECT_THAT(trainer.Start({.compression = Dgc{}, .always_compress = true}),
+                MatchesStatus(StatusCode::kInvalidArgument, "\"layer0\" is of f16"));
+  });
+}
+
+TEST(CompressedReducer, DgcClipsEachRanksGradient) {
+  RunThreads(2, [](const Rank& rank) {
+    Worker worker;
+    const Dgc dgc{.sparsity = 0, .momentum = 0, .clip = 1};
+    ASSERT_THAT(worker.Start(JoinJob(rank), {.op = ReduceOp::kSum, .compression = dgc, .always_compress = true}),
+                IsOk());
+    ASSERT_THAT(worker.Step(1), IsOk());
+    double scales[2];
+    for (int r = 0; r < 2; ++r) {
+      double squares = 0;
+      for (const size_t t : {0, 2}) {
+        for (int64_t i = 0; i < CountOf(kShapes[t]); ++i) squares += std::pow(GradientOf(r, t, i, 1), 2);
+      }
+      scales[r] = 1 / std::sqrt(2 * squares);
+      ASSERT_LT(scales[r], 1);
+    }
+    for (const size_t t : {0, 2}) {
+      for (int64_t i = 0; i < CountOf(kShapes[t]); ++i) {
+        const double sum = scales[0] * GradientOf(0, t, i, 1) + scales[1] * GradientOf(1, t, i, 1);
+        ASSERT_NEAR(worker.values(t)[static_cast<size_t>(i)], sum, 1e-6) << t << " " << i;
+      }
+    }
+  });
+}
+
+// Half of the elements of three ranks are more than an allreduce carries.
+TEST(CompressedReducer, DgcWarmsUpDenseWhereThatIsLess) {
+  RunThreads(3, [](const Rank& rank) {
+    Worker worker;
+    const Dgc dgc{.sparsity = 0.9, .momentum = 0, .warmup = {0.5}, .warmup_steps = 2};
+    ASSERT_THAT(worker.Start(JoinJob(rank), {.op = ReduceOp::kSum, .compression = dgc, .always_compress = true}),
+                IsOk());
+    for (int64_t step = 1; step <= 3; ++step) {
+      const auto summary = worker.Step(step);
+      ASSERT_THAT(summary, IsOk());
+      EXPECT_EQ(summary->compressed_calls > 0, step == 3);
+      int zeros = 0;
+      for (int64_t i = 0; i < CountOf(kShapes[0]); ++i) {
+        double sum = 0;
+        for (int r = 0; r < 3; ++r) sum += GradientOf(r, 0, i, step);
+        const float value = worker.values(0)[static_cast<size_t>(i)];
+        if (step < 3) {
+          ASSERT_NEAR(value, sum, 1e-6) << i;
+        }
+        zeros += value == 0 ? 1 : 0;
+      }
+      EXPECT_EQ(zeros > 1000, step == 3);
+    }
+  });
 }
 
 // --- State ---
