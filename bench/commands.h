@@ -56,6 +56,7 @@ struct StepOptions {
   std::vector<std::string> models = {"resnet50"};
   std::vector<std::string> buffers = {"arena"};  // where Gyre's gradients lie: "arena", "plain"
   std::vector<std::string> against;              // "gyre-per-tensor", "mpi-per-tensor", ...
+  std::vector<std::string> compression;          // beside the dense one, as GYRE_COMPRESSION has them
   std::string compute = "none";                  // or "sleep", "cpu"
   double rate = 4000;                            // GFLOP/s of a rank
   int batch = 32;                                // samples a rank and step
@@ -76,6 +77,7 @@ struct CompressionOptions {
   int samples = 11;
   double sparsity = 0.999;  // of "dgc-pass" and "index-codes"
   double link = 10;         // Gbit/s: chooses how positions are coded
+  bool models = false;      // in place of the methods: the sender's ratio for whole models
   std::string json;         // a file
 };
 

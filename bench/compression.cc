@@ -148,6 +148,7 @@ absl::Status RunCompression(const CompressionOptions& options, const std::string
     if (json == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", options.json));
   }
   absl::PrintF("# %s\n", command);
+  if (options.models) return MeasureModels(options, json.get());
   RETURN_IF_ERROR(MeasureAll(options, json.get()));
   if (Asked(options, "index-codes")) RETURN_IF_ERROR(MeasureIndexCodes(options, json.get()));
   if (Asked(options, "dgc-pass")) RETURN_IF_ERROR(MeasurePass(options, json.get()));

@@ -26,6 +26,9 @@ void FillNormal(std::vector<float>& values, uint64_t seed);
 // The fused pass of DGC beside the plain update of u and v, sample by sample. `json` may be null, here and below.
 absl::Status MeasurePass(const CompressionOptions& options, std::FILE* json);
 
+// How many times fewer bytes a rank sends of a model's gradients with DGC, by several ways to count.
+absl::Status MeasureModels(const CompressionOptions& options, std::FILE* json);
+
 // The codes of positions, at the sparsity of the options.
 absl::Status MeasureIndexCodes(const CompressionOptions& options, std::FILE* json);
 

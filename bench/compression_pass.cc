@@ -1,5 +1,7 @@
 #include <algorithm>
-#include <bit>
+#include <barrier>
+#include <memory>
+#include <thread>
 
 #include "absl/strings/str_format.h"
 #include "compression.h"
@@ -8,8 +10,9 @@
 #include "compression/index_code.h"
 #include "compression/large_buffer.h"
 #include "compression/selector.h"
-#include "device/reduce.h"
 #include "gyre/status_macros.h"
+#include "hwy/highway.h"
+#include "hwy/targets.h"
 #include "nlohmann/json.hpp"
 #include "sizes.h"
 #include "timing.h"
@@ -40,31 +43,93 @@ struct PassTimes {
   int rescans = 0;
 };
 
-// Both by turns, each on arrays of its own. Every step's gradient begins elsewhere in the same noise. Many steps go
-// ahead, for at first the accumulated grows fast.
-PassTimes TimePasses(int64_t count, int64_t kept, int samples) {
-  constexpr int64_t kRoom = 1 << 20;
+// One thread's share of the arrays, and what it does there by turns.
+class PassShare {
+ public:
+  PassShare(int64_t count, int64_t kept, uint64_t seed)
+      : count_(count),
+        kept_(kept),
+        u_(count),
+        v_(count),
+        plain_u_(count),
+        plain_v_(count),
+        noise_(Normal(count + kRoom, seed)) {}
+
+  // Every step's gradient begins elsewhere in the same noise.
+  void Fused(int step) {
+    const auto result = selector_.SelectLargest(
+        {.momentum = u_.data(), .velocity = v_.data(), .gradient = gradient(step), .factor = 0.9f}, count_, kept_);
+    rescanned_ = result.rescanned;
+  }
+  void Plain(int step) {
+    compression::Accumulate(
+        {.momentum = plain_u_.data(), .velocity = plain_v_.data(), .gradient = gradient(step), .factor = 0.9f}, 0,
+        count_);
+  }
+  bool rescanned() const { return rescanned_; }
+
+ private:
+  static constexpr int64_t kRoom = 1 << 20;
+  const float* gradient(int step) { return noise_.data() + step * 40'503 % (kRoom / 16) * 16; }
+
+  const int64_t count_, kept_;
+  LargeBuffer u_, v_, plain_u_, plain_v_, noise_;
+  compression::Selector selector_;
+  bool rescanned_ = false;
+};
+
+// Seconds until all shares have done it, each on a thread of its own; the first on this one. Threads meet before, so
+// that their start is not counted.
+template <typename Body>
+double SecondsOnAll(std::vector<std::unique_ptr<PassShare>>& shares, Body body) {
+  std::barrier<> begin(std::ssize(shares)), end(std::ssize(shares));
+  std::vector<std::thread> threads;
+  for (size_t i = 1; i < shares.size(); ++i) {
+    threads.emplace_back([&, i] {
+      begin.arrive_and_wait();
+      body(*shares[i]);
+      end.arrive_and_wait();
+    });
+  }
+  begin.arrive_and_wait();
+  const double seconds = SecondsOf([&] {
+    body(*shares[0]);
+    end.arrive_and_wait();
+  });
+  for (std::thread& thread : threads) thread.join();
+  return seconds;
+}
+
+// Both by turns, each on arrays of its own. Many steps go ahead, for at first the accumulated grows fast.
+PassTimes TimePasses(int64_t count, int64_t kept, int samples, int threads) {
   constexpr int kWarmup = 15;
-  LargeBuffer u(count), v(count), plain_u(count), plain_v(count);
-  LargeBuffer noise = Normal(count + kRoom, 1);
-  compression::Selector selector;
+  std::vector<std::unique_ptr<PassShare>> shares;
+  for (int i = 0; i < threads; ++i) {
+    shares.push_back(std::make_unique<PassShare>(count / threads, kept / threads, static_cast<uint64_t>(i) + 1));
+  }
   PassTimes times;
   for (int i = 0; i < kWarmup + samples; ++i) {
-    const float* const gradient = noise.data() + i * 40'503 % (kRoom / 16) * 16;
-    const double fused = SecondsOf([&] {
-      const auto result = selector.SelectLargest(
-          {.momentum = u.data(), .velocity = v.data(), .gradient = gradient, .factor = 0.9f}, count, kept);
-      if (i >= kWarmup && result.rescanned) ++times.rescans;
-    });
-    const double plain = SecondsOf([&] {
-      compression::Accumulate(
-          {.momentum = plain_u.data(), .velocity = plain_v.data(), .gradient = gradient, .factor = 0.9f}, 0, count);
-    });
+    const double fused = SecondsOnAll(shares, [i](PassShare& share) { share.Fused(i); });
+    const double plain = SecondsOnAll(shares, [i](PassShare& share) { share.Plain(i); });
     if (i < kWarmup) continue;
     times.fused.push_back(fused);
     times.plain.push_back(plain);
+    for (const auto& share : shares) times.rescans += share->rescanned() ? 1 : 0;
   }
   return times;
+}
+
+// The instruction sets to measure: the best one, and AVX2 where that is not it.
+std::vector<int64_t> Targets() {
+  const int64_t supported = hwy::SupportedTargets();
+  std::vector<int64_t> targets = {supported & -supported};
+  if (targets[0] != HWY_AVX2 && (supported & HWY_AVX2) != 0) targets.push_back(HWY_AVX2);
+  return targets;
+}
+
+void UseTarget(int64_t target) {  // 0: the best
+  hwy::SetSupportedTargetsForTest(target);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
 struct CodeTimes {
@@ -109,22 +174,36 @@ absl::Status MeasurePass(const CompressionOptions& options, std::FILE* json) {
   ASSIGN_OR_RETURN(const int64_t bytes, ParseSize(options.size));
   const int64_t count = bytes / static_cast<int64_t>(sizeof(float));
   const int64_t kept = compression::KeptCount(options.sparsity, count);
-  PassTimes times = TimePasses(count, kept, options.samples);
   const double traffic = 20.0 * static_cast<double>(count) * 1e-9;  // u and v read and written, the gradient read
-  std::vector<double> shares;
-  for (size_t i = 0; i < times.plain.size(); ++i) shares.push_back(times.plain[i] / times.fused[i]);
-  const double plain = Summarize(times.plain).median, fused = Summarize(times.fused).median;
-  const double share = Summarize(shares).median;
-  absl::PrintF("# u, v update of %d elements, and the same with exact selection of %d and masking; %s, one core\n",
-               count, kept, device::SimdTargetName());
-  absl::PrintF("#%-15s %12s %10s %10s %10s\n", "pass", "ms", "GB/s", "of plain", "rescans");
-  absl::PrintF("%-16s %12.2f %10.2f\n", "plain", plain * 1e3, traffic / plain);
-  absl::PrintF("%-16s %12.2f %10.2f %9.1f%% %10d\n", "dgc", fused * 1e3, traffic / fused, share * 100, times.rescans);
-  if (json == nullptr) return absl::OkStatus();
-  const nlohmann::ordered_json line = {
-      {"lib", "gyre"},           {"op", "dgc_pass"},      {"elements", count},       {"kept", kept},
-      {"plain_ms", plain * 1e3}, {"dgc_ms", fused * 1e3}, {"share_of_plain", share}, {"rescans", times.rescans}};
-  absl::FPrintF(json, "%s\n", line.dump());
+  absl::PrintF("# u, v update of %d elements, and the same with exact selection of %d and masking\n", count, kept);
+  absl::PrintF("#%-11s %8s %12s %12s %14s %10s %10s\n", "target", "threads", "plain (ms)", "dgc (ms)", "dgc (GB/s)",
+               "of plain", "rescans");
+  for (const int64_t target : Targets()) {
+    for (const int threads : {1, 2}) {
+      UseTarget(target);
+      PassTimes times = TimePasses(count, kept, options.samples, threads);
+      UseTarget(0);
+      std::vector<double> shares;
+      for (size_t i = 0; i < times.plain.size(); ++i) shares.push_back(times.plain[i] / times.fused[i]);
+      const double plain = Summarize(times.plain).median, fused = Summarize(times.fused).median;
+      const double share = Summarize(shares).median;
+      absl::PrintF("%-12s %8d %12.2f %12.2f %14.2f %9.1f%% %10d\n", hwy::TargetName(target), threads, plain * 1e3,
+                   fused * 1e3, traffic / fused, share * 100, times.rescans);
+      std::fflush(stdout);
+      if (json == nullptr) continue;
+      const nlohmann::ordered_json line = {{"lib", "gyre"},
+                                           {"op", "dgc_pass"},
+                                           {"elements", count},
+                                           {"kept", kept},
+                                           {"target", hwy::TargetName(target)},
+                                           {"threads", threads},
+                                           {"plain_ms", plain * 1e3},
+                                           {"dgc_ms", fused * 1e3},
+                                           {"share_of_plain", share},
+                                           {"rescans", times.rescans}};
+      absl::FPrintF(json, "%s\n", line.dump());
+    }
+  }
   return absl::OkStatus();
 }
 

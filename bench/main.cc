@@ -125,6 +125,11 @@ void AddStep(CLI::App& app, gyre::bench::StepOptions& options) {
   command->add_option("--against", options.against, "Interleave with peers in the same processes, by commas")
       ->check(CLI::IsMember({"gyre-per-tensor", "mpi-per-tensor", "mpi-bucketed", "gloo-bucketed"}))
       ->delimiter(',');
+  command
+      ->add_option("--compression", options.compression,
+                   "Also with compressed gradients, by commas: dgc:0.999, int8, fp16:always, ... (only where it is "
+                   "sooner, but for :always)")
+      ->delimiter(',');
   command->add_option("--compute", options.compute, "What computes: an accelerator (sleep), this processor, nothing")
       ->check(CLI::IsMember({"sleep", "cpu", "none"}))
       ->capture_default_str();
@@ -147,11 +152,12 @@ void AddCompression(CLI::App& app, gyre::bench::CompressionOptions& options) {
   command->add_option("--methods", options.methods, "Codecs (names as in gyre/compression.h), dgc-pass, index-codes")
       ->delimiter(',')
       ->capture_default_str();
+  command->add_flag("--models", options.models, "Instead, what a rank sends of whole models with DGC, at --sparsity");
   command->add_option("-b,--bytes", options.size, "Of the gradient (64K, 64M, 256M)")->capture_default_str();
   command->add_option("--samples", options.samples, "Of each figure, of which the median is shown")
       ->check(CLI::Range(1, 10'000))
       ->capture_default_str();
-  command->add_option("--sparsity", options.sparsity, "Of dgc-pass and index-codes")
+  command->add_option("--sparsity", options.sparsity, "Of dgc-pass, index-codes and --models")
       ->check(CLI::Range(0.0, 0.999999))
       ->capture_default_str();
   command->add_option("--link", options.link, "In Gbit/s; chooses how positions are coded")

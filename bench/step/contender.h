@@ -26,6 +26,11 @@ class StepContender {
   virtual std::span<float> gradient(int i) = 0;  // i: index of the model's parameters
   virtual absl::Status Ready(int i) = 0;
   virtual absl::Status Wait() = 0;
+
+  // Whether sums are rounded, and are those of several steps: they cannot be checked. Prepare, before each step, then
+  // fills the gradients.
+  virtual bool lossy() const { return false; }
+  virtual void Prepare() {}
 };
 
 using StepContenders = std::vector<std::unique_ptr<StepContender>>;
@@ -40,6 +45,11 @@ std::unique_ptr<StepContender> MakeComputeAlone(PlainGradients& gradients);
 // Gyre's GradientReducer, with its defaults but for the sum. In the arena where `plain` is null. Collective.
 absl::StatusOr<std::unique_ptr<StepContender>> MakeGyreReducer(Runtime& runtime, const Model& model,
                                                                PlainGradients* plain);
+
+// The same, compressed: `compression` as GYRE_COMPRESSION has it ("dgc:0.999", "int8:always").
+absl::StatusOr<std::unique_ptr<StepContender>> MakeGyreCompressed(Runtime& runtime, const Model& model,
+                                                                  PlainGradients* plain,
+                                                                  const std::string& compression);
 
 // Gyre, one asynchronous allreduce a gradient. In the arena where `plain` is null.
 absl::StatusOr<std::unique_ptr<StepContender>> MakeGyrePerTensor(Runtime& runtime, const Model& model,

@@ -1,5 +1,8 @@
+#include <algorithm>
+#include <string_view>
 #include <utility>
 
+#include "compression.h"
 #include "gyre/reducer.h"
 #include "gyre/status_macros.h"
 #include "step/contender.h"
@@ -8,7 +11,7 @@ namespace gyre::bench {
 
 namespace {
 
-class GyreReducer final : public StepContender {
+class GyreReducer : public StepContender {
  public:
   // `plain`: null where gradients live in the reducer's arena.
   GyreReducer(std::unique_ptr<GradientReducer> reducer, PlainGradients* plain, const Model& model)
@@ -36,16 +39,66 @@ class GyreReducer final : public StepContender {
   const int64_t copied_bytes_;
 };
 
-}  // namespace
+// Gradients are noise, another on each rank and in each step: of zeros there would be nothing to choose and to send.
+class GyreCompressed final : public GyreReducer {
+ public:
+  GyreCompressed(std::unique_ptr<GradientReducer> reducer, PlainGradients* plain, const Model& model,
+                 const std::string& compression, int rank)
+      : GyreReducer(std::move(reducer), plain, model), name_("gyre-" + compression), model_(model) {
+    int64_t most = 0;
+    for (const Parameter& each : model.parameters) most = std::max(most, each.count());
+    noise_.resize(static_cast<size_t>(most + kRoom));
+    FillNormal(noise_, static_cast<uint64_t>(rank) + 1);
+  }
 
-absl::StatusOr<std::unique_ptr<StepContender>> MakeGyreReducer(Runtime& runtime, const Model& model,
-                                                               PlainGradients* plain) {
-  ASSIGN_OR_RETURN(auto reducer, GradientReducer::Create(runtime.world(), {.op = ReduceOp::kSum}));
+  std::string lib() const override { return name_; }
+  bool lossy() const override { return true; }
+  void Prepare() override {
+    ++step_;
+    for (size_t i = 0; i < model_.parameters.size(); ++i) {
+      const size_t begin = (step_ * 40'503 + i * 7919) % kRoom;
+      const std::span<float> values = gradient(static_cast<int>(i));
+      std::copy_n(noise_.begin() + static_cast<std::ptrdiff_t>(begin), values.size(), values.begin());
+    }
+  }
+
+ private:
+  static constexpr int64_t kRoom = 1 << 20;
+
+  const std::string name_;
+  const Model& model_;
+  std::vector<float> noise_;
+  size_t step_ = 0;
+};
+
+absl::StatusOr<std::unique_ptr<GradientReducer>> MakeReducer(Runtime& runtime, const Model& model,
+                                                             const ReducerOptions& options) {
+  ASSIGN_OR_RETURN(auto reducer, GradientReducer::Create(runtime.world(), options));
   for (const Parameter& each : model.parameters) {
     RETURN_IF_ERROR(reducer->Register(each.name, each.shape).status());  // indices count up from 0, as the model's
   }
   RETURN_IF_ERROR(reducer->Start());
+  return reducer;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<StepContender>> MakeGyreReducer(Runtime& runtime, const Model& model,
+                                                               PlainGradients* plain) {
+  ASSIGN_OR_RETURN(auto reducer, MakeReducer(runtime, model, {.op = ReduceOp::kSum}));
   return std::make_unique<GyreReducer>(std::move(reducer), plain, model);
+}
+
+absl::StatusOr<std::unique_ptr<StepContender>> MakeGyreCompressed(Runtime& runtime, const Model& model,
+                                                                  PlainGradients* plain,
+                                                                  const std::string& compression) {
+  constexpr std::string_view kAlways = ":always";
+  std::string_view text = compression;
+  ReducerOptions options{.op = ReduceOp::kSum, .always_compress = text.ends_with(kAlways)};
+  if (options.always_compress) text.remove_suffix(kAlways.size());
+  ASSIGN_OR_RETURN(options.compression, ParseCompression(text));
+  ASSIGN_OR_RETURN(auto reducer, MakeReducer(runtime, model, options));
+  return std::make_unique<GyreCompressed>(std::move(reducer), plain, model, compression, runtime.world().rank());
 }
 
 }  // namespace gyre::bench

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <numeric>
 
 #include "blas.h"
 #include "random.h"
@@ -57,6 +58,16 @@ double Softmax(T* row, int columns, int target) {
 int64_t ModelShape::parameters() const {
   const int64_t h = hidden, a = alphabet;
   return context * a * h + h + h * h + h + h * a + a;
+}
+
+int64_t ModelShape::Layer::count() const {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+}
+
+std::vector<ModelShape::Layer> ModelShape::layers() const {
+  const int64_t h = hidden, a = alphabet;
+  return {{"tables", {context * a, h}}, {"bias1", {h}}, {"matrix2", {h, h}}, {"bias2", {h}},
+          {"matrix3", {h, a}},          {"bias3", {a}}};
 }
 
 template <typename T>

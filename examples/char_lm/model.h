@@ -19,6 +19,15 @@ struct ModelShape {
   int hidden = 0;    // width of both hidden layers
 
   int64_t parameters() const;
+
+  // The parts of a flat array of parameters, in their order.
+  struct Layer {
+    const char* name;
+    std::vector<int64_t> shape;
+    int64_t count() const;
+  };
+  std::vector<Layer> layers() const;
+
   friend bool operator==(const ModelShape&, const ModelShape&) = default;
 };
 

@@ -31,16 +31,28 @@ void AddOptions(CLI::App& app, Options& options, std::string& preset) {
   app.add_option("--preset", preset, "Size of the model: small or medium")
       ->check(CLI::IsMember({"small", "medium"}))
       ->capture_default_str();
-  app.add_option("--lr", options.learning_rate, "Adam's learning rate at the start (default: the preset's)")
+  app.add_option("--lr", options.learning_rate, "Learning rate at the start (default: the preset's; of momentum, 0.3)")
       ->check(CLI::PositiveNumber);
+  app.add_flag("--momentum", options.momentum,
+               "Momentum 0.9 in place of Adam, with a rate that falls to 0 as a cosine does");
   app.add_option("--seed", options.seed, "Seed of the weights and of the choice of samples")->capture_default_str();
   app.add_option("--heldout-fraction", options.heldout_fraction,
                  "Share of the text, from its end, that is not trained on (200,000 characters at most)")
       ->check(CLI::Range(0.0001, 0.9))
       ->capture_default_str();
+  auto* compression = app.add_option("--compression", options.compression,
+                                     "Compress the gradients, within a host too: fp16, int8, powersgd:4, dgc, ... "
+                                     "(include/gyre/compression.h); dgc takes --momentum");
+  app.add_option("--sparsity", options.sparsity, "Of --compression topk, randomk or dgc (0.999)")
+      ->check(CLI::Range(0.0, 0.999999))
+      ->needs(compression);
+  app.add_flag("!--no-masking", options.masking, "Of --compression dgc: leave the momentum of what was sent in place")
+      ->needs(compression);
   app.add_option("--eval-every", options.eval_every, "Evaluate on the held-out text every so many steps")
       ->check(CLI::Range(1, kMost));
-  auto* checkpoint = app.add_option("--checkpoint", options.checkpoint, "Write the state of training to this file");
+  auto* checkpoint =
+      app.add_option("--checkpoint", options.checkpoint, "Write the state of training to this file")
+          ->excludes(compression);  // it has one rank's state, and each keeps another of what it compresses
   app.add_option("--checkpoint-every", options.checkpoint_every, "Every so many steps (default: at the end only)")
       ->check(CLI::Range(1, kMost))
       ->needs(checkpoint);
@@ -70,7 +82,7 @@ std::optional<int> ParseOptions(int argc, char** argv, Options& options) {
   options.context = chosen.context;
   options.hidden = chosen.hidden;
   if (options.batch == 0) options.batch = chosen.batch;
-  if (options.learning_rate == 0) options.learning_rate = chosen.learning_rate;
+  if (options.learning_rate == 0) options.learning_rate = options.momentum ? 0.3f : chosen.learning_rate;
   return std::nullopt;
 }
 

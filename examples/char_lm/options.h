@@ -20,7 +20,11 @@ struct Options {
   std::string checkpoint;        // file; empty: none
   int64_t checkpoint_every = 0;  // steps; 0: only at the end
   bool resume = false;
-  std::string loss_file;  // empty: none
+  std::string loss_file;    // empty: none
+  std::string compression;  // of the gradients, as gyre::ParseCompression reads it; empty: none
+  double sparsity = 0;      // of a compression that has one; 0: its own
+  bool masking = true;      // dgc's momentum factor masking
+  bool momentum = false;    // momentum SGD in place of Adam
   bool json = false;
   bool quiet = false;
   int context = 0;  // of the model, from the preset

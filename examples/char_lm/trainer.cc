@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
@@ -32,6 +33,7 @@ using Clock = std::chrono::steady_clock;
 // What is reduced along with the gradient.
 enum Extra : size_t { kLoss, kInterrupts, kTerminations, kExtras };
 
+constexpr float kMomentum = 0.9f;
 constexpr double kRateStep = 400;  // Adam's rate falls as 1 / sqrt(1 + step / this), whatever --steps is
 constexpr int64_t kEvaluationSlice = 4096;
 
@@ -46,6 +48,37 @@ Identity IdentityOf(const Options& options, const Corpus& corpus) {
           .alphabet = static_cast<int64_t>(corpus.alphabet.size()),
           .context = options.context,
           .hidden = options.hidden};
+}
+
+// What --compression and its like ask for.
+absl::StatusOr<gyre::ReducerOptions> ReductionOf(const Options& options) {
+  gyre::ReducerOptions reduction{.op = gyre::ReduceOp::kSum};
+  if (options.compression.empty()) return reduction;
+  ASSIGN_OR_RETURN(gyre::Compression compression, gyre::ParseCompression(options.compression));
+  const bool sparse = std::visit(
+      []<typename T>(const T&) {
+        return requires(T t) {
+          t.sparsity;
+        };
+      },
+      compression);
+  if (options.sparsity != 0 && !sparse) {
+    return absl::InvalidArgumentError(absl::StrCat("--compression ", options.compression, " has no sparsity"));
+  }
+  std::visit(
+      [&]<typename T>(T& codec) {
+        if constexpr (requires { codec.sparsity; }) {
+          if (options.sparsity != 0) codec.sparsity = options.sparsity;
+        }
+      },
+      compression);
+  if (auto* const dgc = std::get_if<gyre::Dgc>(&compression)) {
+    dgc->factor_masking = options.masking;
+    dgc->momentum = kMomentum;
+  }
+  reduction.compression = compression;
+  reduction.always_compress = true;
+  return reduction;
 }
 
 class Trainer {
@@ -92,7 +125,7 @@ class Trainer {
 
   absl::Status CheckRanksAgree() {
     const auto rate = static_cast<int64_t>(1e9 * options_.learning_rate);
-    const std::array<int64_t, 4> plan = {options_.steps, options_.eval_every, options_.resume, rate};
+    const std::array<int64_t, 5> plan = {options_.steps, options_.eval_every, options_.resume, rate, options_.momentum};
     const uint64_t seed = XXH3_64bits(&identity_, sizeof(identity_));
     ASSIGN_OR_RETURN(const int odd, FindOddRank(XXH3_64bits_withSeed(plan.data(), sizeof(plan), seed)));
     if (odd < 0) return absl::OkStatus();
@@ -102,9 +135,11 @@ class Trainer {
   // The optimizer, with memory for gradients, and weights: rank 0's new ones or those of the checkpoint.
   absl::Status Prepare() {
     // beta2 below Adam's usual 0.999: trainings here are short.
-    const gyre::Adam adam{.learning_rate = options_.learning_rate, .beta2 = 0.99f};
-    ASSIGN_OR_RETURN(optimizer_, gyre::DistributedOptimizer::Create(world_, adam, {.op = gyre::ReduceOp::kSum}));
-    ASSIGN_OR_RETURN(model_index_, optimizer_->Register("model", weights_));
+    gyre::OptimizerConfig config = gyre::Adam{.learning_rate = options_.learning_rate, .beta2 = 0.99f};
+    if (options_.momentum) config = gyre::Momentum{.learning_rate = options_.learning_rate, .momentum = kMomentum};
+    ASSIGN_OR_RETURN(const gyre::ReducerOptions reduction, ReductionOf(options_));
+    ASSIGN_OR_RETURN(optimizer_, gyre::DistributedOptimizer::Create(world_, config, reduction));
+    RETURN_IF_ERROR(RegisterWeights());
     const std::array<int64_t, 1> extras = {kExtras};
     ASSIGN_OR_RETURN(extras_index_, optimizer_->reducer().Register("extras", extras));
     std::vector<std::byte> optimizer_state;
@@ -118,6 +153,21 @@ class Trainer {
     // Now rather than when all is trained.
     if (leader() && !options_.checkpoint.empty()) RETURN_IF_ERROR(CheckWritable(options_.checkpoint));
     if (leader() && !options_.loss_file.empty()) RETURN_IF_ERROR(loss_file_.Open(options_.loss_file, step_));
+    return absl::OkStatus();
+  }
+
+  // In one piece; but codecs want matrices, and each its own.
+  absl::Status RegisterWeights() {
+    std::vector<ModelShape::Layer> layers = {{"model", {std::ssize(weights_)}}};
+    if (!options_.compression.empty()) layers = model_.shape().layers();
+    int64_t begin = 0;
+    for (const ModelShape::Layer& layer : layers) {
+      const Range range = {begin, begin + layer.count()};
+      const auto weights = std::span(weights_).subspan(static_cast<size_t>(begin), static_cast<size_t>(layer.count()));
+      ASSIGN_OR_RETURN(const int index, optimizer_->Register(layer.name, weights, layer.shape));
+      pieces_.push_back({index, range});
+      begin = range.last;
+    }
     return absl::OkStatus();
   }
 
@@ -175,14 +225,14 @@ class Trainer {
     const auto started = Clock::now();
     ++step_;
     const std::span<float> extra = optimizer_->gradient(extras_index_);
-    extra[kLoss] = ComputeShard(optimizer_->gradient(model_index_));
+    extra[kLoss] = ComputeShard();
     extra[kInterrupts] = stop_signal_.received() == SIGINT ? 1.0f : 0.0f;
     extra[kTerminations] = stop_signal_.received() == SIGTERM ? 1.0f : 0.0f;
     RETURN_IF_ERROR(optimizer_->Ready(extras_index_));
-    RETURN_IF_ERROR(optimizer_->Ready(model_index_));
-
-    const double rate = options_.learning_rate / std::sqrt(1.0 + static_cast<double>(step_ - 1) / kRateStep);
-    RETURN_IF_ERROR(optimizer_->SetLearningRate(static_cast<float>(rate)));
+    for (auto piece = pieces_.rbegin(); piece != pieces_.rend(); ++piece) {
+      RETURN_IF_ERROR(optimizer_->Ready(piece->index));
+    }
+    RETURN_IF_ERROR(optimizer_->SetLearningRate(Rate()));
     ASSIGN_OR_RETURN(const gyre::StepSummary summary, optimizer_->Step());
     ++times_.steps;
     times_.communication_seconds += summary.exposed_seconds;
@@ -190,21 +240,31 @@ class Trainer {
     return extra[kLoss];
   }
 
+  float Rate() const {
+    const auto done = static_cast<double>(step_ - 1);
+    const double share = options_.momentum ? 0.5 + 0.5 * std::cos(std::numbers::pi * done / double(options_.steps))
+                                           : 1 / std::sqrt(1.0 + done / kRateStep);
+    return static_cast<float>(options_.learning_rate * share);
+  }
+
   // The sum over this rank's slices of the step's batch: fills in the gradient, returns the loss. Both are shares of
   // the mean over the whole batch. A slice's is computed alike on whichever rank, and the sum over slices is exact.
-  float ComputeShard(std::span<float> gradient) {
+  float ComputeShard() {
     const float scale = 1.0f / static_cast<float>(options_.batch);
     const int64_t width = SliceSize(options_.batch);
     const Range slices = Shard((options_.batch + width - 1) / width, world_.rank(), world_.size());
     float loss = 0;
-    std::fill(gradient.begin(), gradient.end(), 0.0f);
+    for (const Piece& piece : pieces_) std::ranges::fill(optimizer_->gradient(piece.index), 0.0f);
     for (int64_t slice = slices.first; slice < slices.last; ++slice) {
       const Range range = {slice * width, std::min((slice + 1) * width, options_.batch)};
       DrawSamples(corpus_, options_.context, options_.seed, step_, range, samples_);
       std::fill(slice_gradient_.begin(), slice_gradient_.end(), 0.0f);
       const double sum = model_.LossAndGradient(weights_, samples_, scale, slice_gradient_);
       loss += RoundTo(kLossQuantum, static_cast<float>(sum * scale));
-      AddRounded(slice_gradient_, gradient);
+      for (const auto& [index, range] : pieces_) {
+        const auto terms = std::span(slice_gradient_).subspan(static_cast<size_t>(range.first));
+        AddRounded(terms, optimizer_->gradient(index));
+      }
     }
     return loss;
   }
@@ -255,7 +315,12 @@ class Trainer {
   std::vector<float> weights_;
   std::vector<float> slice_gradient_;
   std::unique_ptr<gyre::DistributedOptimizer> optimizer_;
-  int model_index_ = 0, extras_index_ = 0;
+  struct Piece {
+    int index;    // the optimizer's
+    Range range;  // of the weights
+  };
+  std::vector<Piece> pieces_;
+  int extras_index_ = 0;
   Samples samples_;
   int64_t step_ = 0;  // how many are done
   StepTimes times_;

@@ -1,4 +1,4 @@
-// Compression of gradients: which codec, and its options. No collective takes them yet, only gyre-bench compression.
+// Compression of gradients: which codec, and its options (ReducerOptions::compression).
 // What each does, how small it gets and how fast it is: docs/compression.md.
 #pragma once
 

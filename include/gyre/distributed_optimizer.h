@@ -28,10 +28,16 @@
 
 namespace gyre {
 
+// With a Dgc (ReducerOptions::compression), momentum is accumulated before it, on each rank (momentum correction): the
+// config must be Momentum with the same momentum and Nesterov's form or not, or Sgd for a Dgc without momentum, so that
+// the same training goes on where gradients travel dense (GradientReducer::carries_momentum). Weights whose results are
+// velocities are updated without momentum of their own; weight decay stays outside of the compression.
+//
 // Threads, blocking and errors are GradientReducer's where nothing else is said.
 class GYRE_EXPORT DistributedOptimizer {
  public:
-  // Collective over `communicator`, which must live until Start has returned.
+  // Collective over `communicator`, which must live until Start has returned. kInvalidArgument for a Dgc with another
+  // momentum than the config's, or with a rule that has none (Adam, Adagrad).
   static absl::StatusOr<std::unique_ptr<DistributedOptimizer>> Create(Communicator& communicator,
                                                                       const OptimizerConfig& config,
                                                                       const ReducerOptions& options = {});
@@ -41,6 +47,9 @@ class GYRE_EXPORT DistributedOptimizer {
   // Before Start. The weights stay the program's, must live as long as this object, and may not move. Returns the
   // index, which is the reducer's.
   absl::StatusOr<int> Register(std::string_view name, std::span<float> weights);
+
+  // The same with a shape, of as many elements: compression is of gradients of two dimensions or more.
+  absl::StatusOr<int> Register(std::string_view name, std::span<float> weights, std::span<const int64_t> shape);
 
   // Before Start, more can be registered with the reducer itself: it is reduced along with the gradients, and nothing
   // is updated from it.
@@ -63,11 +72,13 @@ class GYRE_EXPORT DistributedOptimizer {
   absl::StatusOr<StepSummary> Step();
 
   // For the steps to come. REQUIRES (these four): Start was OK.
-  absl::Status SetLearningRate(float learning_rate) { return optimizer_->SetLearningRate(learning_rate); }
+  absl::Status SetLearningRate(float learning_rate);
   float learning_rate() const { return optimizer_->learning_rate(); }
 
   // The optimizer's state, without weights: Optimizer's Save and Restore, with parameters in the order in which this
-  // rank registered them. Local calls; the state is the same on all ranks that register in the same order.
+  // rank registered them. Local calls; the state is the same on all ranks that register in the same order. What
+  // compression keeps is not, and so is no part of it: GradientReducer::SaveCompression, by reducer(). Of weights whose
+  // results are velocities, the state has weight decay's part only: it goes on where they are velocities again.
   std::vector<std::byte> Save() const { return optimizer_->Save(); }
   absl::Status Restore(std::span<const std::byte> state) { return optimizer_->Restore(state); }
 
@@ -81,12 +92,16 @@ class GYRE_EXPORT DistributedOptimizer {
   DistributedOptimizer(Communicator& communicator, const OptimizerConfig& config,
                        std::unique_ptr<GradientReducer> reducer);
   absl::Status BroadcastWeights();
+  absl::Status MakeOptimizers();
+  absl::Status Update(size_t parameter);
 
   Communicator* communicator_;
   const OptimizerConfig config_;
   const std::unique_ptr<GradientReducer> reducer_;
   std::vector<Parameter> parameters_;
-  std::optional<Optimizer> optimizer_;
+  std::optional<Optimizer> optimizer_;  // the config's; of velocities, their weight decay
+  std::optional<Optimizer> plain_;      // of velocities, if there are any: without momentum
+  std::vector<float> zeros_;            // gradients, where there is weight decay alone
 };
 
 }  // namespace gyre

@@ -26,10 +26,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "gyre/communicator.h"
+#include "gyre/compression.h"
 #include "gyre/export.h"
 #include "gyre/tensor.h"
 
@@ -52,14 +54,34 @@ struct ReducerOptions {
   // that of the last one communicates. kAverage divides by this too.
   int accumulate = 1;
 
-  // Most bytes of a bucket, unless one tensor has more. Default: GYRE_FUSION_BYTES, or 8 MiB.
+  // Most bytes of a bucket, unless one tensor has more. Default: GYRE_FUSION_BYTES, or 8 MiB; or 32 MiB, for
+  // sparse compression over several hosts.
   std::optional<int64_t> bucket_bytes = std::nullopt;
 
   // What plan() gave once, for the same gradients: no planning. Empty: as described above.
   std::string plan = {};
 
+  // How kF32 gradients of two dimensions and 1024 elements or more travel (a Dgc has limits of its own); all others go
+  // as they are. All ranks get the same bits. Default: GYRE_COMPRESSION ("dgc:0.999", "int8:always"), or nothing. Of
+  // gradients that a Dgc covers, results are velocities: see carries_momentum.
+  std::optional<Compression> compression = std::nullopt;
+
+  // Also where it is slower: between ranks of one host, and in buckets that a model of the network takes to be sooner
+  // there uncompressed. GYRE_COMPRESSION says so with ":always" at its end.
+  bool always_compress = false;
+
   std::optional<std::chrono::milliseconds> timeout = std::nullopt;  // default: the runtime's operation_timeout
 };
+
+// Why gradients travelled as they did.
+enum class CompressionUse : uint8_t {
+  kNotAsked,  // no compression was asked for
+  kOneHost,   // dense: all ranks share memory, which beats any codec
+  kNoneFits,  // dense: no gradient is large enough, or they are excluded
+  kByCost,    // each bucket as is sooner there by the model of the network, of which StepSummary::compressed_calls
+  kAsForced,  // compressed, as ReducerOptions::always_compress asks
+};
+GYRE_EXPORT std::string_view CompressionUseText(CompressionUse use);  // in words
 
 // What became of a step.
 struct StepSummary {
@@ -72,6 +94,9 @@ struct StepSummary {
   int control_messages = 0;    // collective operations that carried no gradients: 0 once the plan stays
   double exposed_seconds = 0;  // how long Wait took to reduce what the backward pass had not hidden
   std::optional<double> norm;  // of all results before clipping; only with max_norm or skip_non_finite
+  CompressionUse compression = CompressionUse::kNotAsked;
+  int compressed_calls = 0;      // of `calls`: those whose gradients were compressed
+  int64_t compressed_bytes = 0;  // that this rank's part of those gradients became: what it is the sender of
 };
 
 class GYRE_EXPORT GradientReducer {
@@ -124,6 +149,22 @@ class GYRE_EXPORT GradientReducer {
   //   kAborted            a rank was lost, or its reducer failed
   //   kDeadlineExceeded   names the ranks that did not come, or the gradients of this rank that were never ready
   absl::StatusOr<StepSummary> Wait();
+
+  // What was asked for, by the options or GYRE_COMPRESSION.
+  Compression compression() const;
+
+  // After Start: whether the result of gradient `index` is a velocity (a Dgc's, which has momentum in it) rather than a
+  // gradient: the weights are then to be updated without momentum. The same on all ranks.
+  bool carries_momentum(int index) const;
+
+  // What this rank keeps for later steps of what compression did not send: another on every rank. Between steps.
+  // RestoreCompression takes what several ranks saved, of the same gradients: what N ranks saved goes on among M if
+  // rank r takes that of those of the N whose number is r modulo M. On failure nothing is changed.
+  //   kDataLoss             cut short, altered, or not such a state
+  //   kInvalidArgument      of other gradients or another compression; says which
+  //   kFailedPrecondition   before Start
+  std::vector<std::byte> SaveCompression() const;
+  absl::Status RestoreCompression(std::span<const std::span<const std::byte>> saved);
 
   int size() const;      // gradients
   bool planned() const;  // whether the plan stays: after two steps, or with ReducerOptions::plan from Start on

@@ -50,9 +50,14 @@ class Reader {
     });
   }
 
-  void Bytes(std::string_view name, int64_t& field) {
-    Parse(name, "a number of bytes (an integer of 1 or more)",
-          [&](const std::string& text) { return absl::SimpleAtoi(text, &field) && field > 0; });
+  template <typename Field>
+  void Bytes(std::string_view name, Field& field) {
+    Parse(name, "a number of bytes (an integer of 1 or more)", [&](const std::string& text) {
+      int64_t value = 0;
+      if (!absl::SimpleAtoi(text, &value) || value < 1) return false;
+      field = value;
+      return true;
+    });
   }
 
   template <typename Field>
@@ -205,6 +210,7 @@ absl::StatusOr<Config> LoadConfig(const RuntimeOptions& options, const Environme
   reader.Milliseconds("GYRE_HEARTBEAT_TIMEOUT_MS", config.heartbeat_timeout);
   reader.Bytes("GYRE_ARENA_BYTES", config.arena_bytes);
   reader.Bytes("GYRE_FUSION_BYTES", config.fusion_bytes);
+  reader.Text("GYRE_COMPRESSION", config.compression);
   reader.Boolean("GYRE_SPIN", config.spin);
   reader.Text("GYRE_TIMELINE", config.timeline);
   reader.Port("GYRE_METRICS_PORT", config.metrics_port);

@@ -20,11 +20,11 @@ absl::Status Differs(std::string_view what, int64_t saved, int64_t expected) {
       absl::StrCat("compression state: ", ToAbsl(what), " is ", saved, ", not ", expected));
 }
 
-int64_t CountOf(const std::vector<std::span<float>>& arrays) {
+int64_t CountOf(const StateArrays& arrays) {
   return arrays.empty() ? 0 : static_cast<int64_t>(arrays.front().size());
 }
 
-absl::Status Check(std::span<const std::byte> bytes, std::span<Codec* const> codecs) {
+absl::Status Check(std::span<const std::byte> bytes, std::span<const StateArrays> codecs) {
   if (bytes.size() < kHeaderBytes + kTrailerBytes || Load<uint32_t>(bytes.data()) != kMagic) {
     return absl::DataLossError("compression state: these bytes are something else");
   }
@@ -40,7 +40,7 @@ absl::Status Check(std::span<const std::byte> bytes, std::span<Codec* const> cod
   }
   auto rest = body.subspan(kHeaderBytes);
   for (size_t i = 0; i < codecs.size(); ++i) {
-    const auto arrays = codecs[i]->state();
+    const StateArrays& arrays = codecs[i];
     if (rest.size() < kCodecBytes) return absl::DataLossError("compression state: cut short");
     const auto number = Load<uint32_t>(rest.data());
     const auto count = Load<int64_t>(&rest[8]);
@@ -58,11 +58,11 @@ absl::Status Check(std::span<const std::byte> bytes, std::span<Codec* const> cod
 }
 
 // REQUIRES: Check was OK
-void Add(std::span<const std::byte> bytes, std::span<Codec* const> codecs) {
+void Add(std::span<const std::byte> bytes, std::span<const StateArrays> codecs) {
   const std::byte* from = bytes.data() + kHeaderBytes;
-  for (Codec* codec : codecs) {
+  for (const StateArrays& arrays : codecs) {
     from += kCodecBytes;
-    for (const std::span<float> array : codec->state()) {
+    for (const std::span<float> array : arrays) {
       for (float& value : array) {
         value += Load<float>(from);
         from += sizeof(float);
@@ -71,12 +71,17 @@ void Add(std::span<const std::byte> bytes, std::span<Codec* const> codecs) {
   }
 }
 
+std::vector<StateArrays> ArraysOf(std::span<Codec* const> codecs) {
+  std::vector<StateArrays> all;
+  for (Codec* codec : codecs) all.push_back(codec->state());
+  return all;
+}
+
 }  // namespace
 
-std::vector<std::byte> SaveState(std::span<Codec* const> codecs) {
+std::vector<std::byte> SaveState(std::span<const StateArrays> codecs) {
   size_t size = kHeaderBytes + kTrailerBytes;
-  for (Codec* codec : codecs) {
-    const auto arrays = codec->state();
+  for (const StateArrays& arrays : codecs) {
     size += kCodecBytes + arrays.size() * static_cast<size_t>(CountOf(arrays)) * sizeof(float);
   }
   std::vector<std::byte> bytes(size);
@@ -84,8 +89,7 @@ std::vector<std::byte> SaveState(std::span<Codec* const> codecs) {
   Store(&bytes[4], kVersion);
   Store(&bytes[8], static_cast<uint32_t>(codecs.size()));
   std::byte* to = bytes.data() + kHeaderBytes;
-  for (Codec* codec : codecs) {
-    const auto arrays = codec->state();
+  for (const StateArrays& arrays : codecs) {
     Store(to, static_cast<uint32_t>(arrays.size()));
     Store(to + 8, CountOf(arrays));
     to += kCodecBytes;
@@ -98,13 +102,21 @@ std::vector<std::byte> SaveState(std::span<Codec* const> codecs) {
   return bytes;
 }
 
-absl::Status RestoreState(std::span<const std::span<const std::byte>> saved, std::span<Codec* const> codecs) {
+std::vector<std::byte> SaveState(std::span<Codec* const> codecs) {
+  return SaveState(ArraysOf(codecs));
+}
+
+absl::Status RestoreState(std::span<const std::span<const std::byte>> saved, std::span<const StateArrays> codecs) {
   for (const auto bytes : saved) RETURN_IF_ERROR(Check(bytes, codecs));
-  for (Codec* codec : codecs) {
-    for (const std::span<float> array : codec->state()) std::ranges::fill(array, 0.0f);
+  for (const StateArrays& arrays : codecs) {
+    for (const std::span<float> array : arrays) std::ranges::fill(array, 0.0f);
   }
   for (const auto bytes : saved) Add(bytes, codecs);
   return absl::OkStatus();
+}
+
+absl::Status RestoreState(std::span<const std::span<const std::byte>> saved, std::span<Codec* const> codecs) {
+  return RestoreState(saved, ArraysOf(codecs));
 }
 
 }  // namespace gyre::compression

@@ -17,6 +17,10 @@
 
 namespace gyre::compression {
 
+// What one codec keeps: Codec::state, or another object's arrays of one length.
+using StateArrays = std::vector<std::span<float>>;
+
+std::vector<std::byte> SaveState(std::span<const StateArrays> codecs);
 std::vector<std::byte> SaveState(std::span<Codec* const> codecs);
 
 // Sets the codecs' arrays to the sum of what several ranks saved (each from as many codecs of the same sizes): of one
@@ -25,6 +29,7 @@ std::vector<std::byte> SaveState(std::span<Codec* const> codecs);
 // is changed:
 //   kDataLoss          cut short, altered, or not such a state
 //   kInvalidArgument   of another version, or of other codecs; says which
+absl::Status RestoreState(std::span<const std::span<const std::byte>> saved, std::span<const StateArrays> codecs);
 absl::Status RestoreState(std::span<const std::span<const std::byte>> saved, std::span<Codec* const> codecs);
 
 }  // namespace gyre::compression

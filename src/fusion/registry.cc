@@ -50,8 +50,8 @@ absl::StatusOr<int> Registry::Add(std::string_view name, std::span<const int64_t
     return absl::InvalidArgumentError(absl::StrCat("there is a gradient ", quoted, " already"));
   const int index = size();
   std::string signature = absl::StrCat(ToAbsl(DTypeName(dtype)), " [", absl::StrJoin(shape, ", "), "]");
-  const auto [at, added] =
-      by_name_.try_emplace(std::string(name), Entry{{std::string(name), count, dtype}, std::move(signature), index});
+  Entry entry{{std::string(name), count, dtype}, {shape.begin(), shape.end()}, std::move(signature), index};
+  const auto [at, added] = by_name_.try_emplace(std::string(name), std::move(entry));
   by_index_.push_back(&at->second);
   return index;
 }
@@ -60,6 +60,12 @@ std::vector<TensorInfo> Registry::Tensors() const {
   std::vector<TensorInfo> tensors;
   for (const auto& [name, entry] : by_name_) tensors.push_back(entry.tensor);
   return tensors;
+}
+
+std::vector<std::vector<int64_t>> Registry::Shapes() const {
+  std::vector<std::vector<int64_t>> shapes;
+  for (const auto& [name, entry] : by_name_) shapes.push_back(entry.shape);
+  return shapes;
 }
 
 std::vector<int> Registry::Places() const {

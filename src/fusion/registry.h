@@ -30,6 +30,9 @@ class Registry {
   // By place. Valid once all are added.
   std::vector<TensorInfo> Tensors() const;
 
+  // By place.
+  std::vector<std::vector<int64_t>> Shapes() const;
+
   // By index: its place.
   std::vector<int> Places() const;
 
@@ -39,6 +42,7 @@ class Registry {
  private:
   struct Entry {
     TensorInfo tensor;
+    std::vector<int64_t> shape;
     std::string signature;  // "f32 [64, 3, 7, 7]"
     int index;
   };

@@ -2,17 +2,60 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <numeric>
 #include <string>
 #include <utility>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 
 namespace gyre {
+
+namespace {
+
+// What a rule has of momentum.
+struct RuleOf {
+  bool linear = true;  // one that velocities can be left to
+  float momentum = 0;
+  bool nesterov = false;
+  float weight_decay = 0;
+};
+
+RuleOf Rule(const OptimizerConfig& config) {
+  if (const auto* sgd = std::get_if<Sgd>(&config)) return {.weight_decay = sgd->weight_decay};
+  const auto* const momentum = std::get_if<Momentum>(&config);
+  if (momentum == nullptr) return {.linear = false};
+  return {.momentum = momentum->momentum, .nesterov = momentum->nesterov, .weight_decay = momentum->weight_decay};
+}
+
+// Whether the momentum that `dgc` accumulates is what the rule would have done.
+absl::Status CheckTakesOver(const Dgc& dgc, const OptimizerConfig& config) {
+  const RuleOf rule = Rule(config);
+  if (!rule.linear) {
+    return absl::InvalidArgumentError(
+        "dgc is for Momentum, or Sgd without momentum: what it sends is a velocity, from which Adam and Adagrad cannot "
+        "tell the gradient");
+  }
+  const bool same_form = dgc.momentum == 0 || dgc.nesterov == rule.nesterov;
+  if (dgc.momentum == rule.momentum && same_form) return absl::OkStatus();
+  const auto text = [](float momentum, bool nesterov) {
+    return absl::StrCat(momentum, nesterov && momentum != 0 ? " (Nesterov)" : "");
+  };
+  return absl::InvalidArgumentError(absl::StrCat("two momentums: dgc's is ", text(dgc.momentum, dgc.nesterov),
+                                                 ", the optimizer's ", text(rule.momentum, rule.nesterov),
+                                                 "; dgc takes over the optimizer's, so they must be equal"));
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<DistributedOptimizer>> DistributedOptimizer::Create(Communicator& communicator,
                                                                                    const OptimizerConfig& config,
                                                                                    const ReducerOptions& options) {
   ASSIGN_OR_RETURN(auto reducer, GradientReducer::Create(communicator, options));
+  const Compression compression = reducer->compression();
+  if (const auto* dgc = std::get_if<Dgc>(&compression)) RETURN_IF_ERROR(CheckTakesOver(*dgc, config));
   return std::unique_ptr<DistributedOptimizer>(new DistributedOptimizer(communicator, config, std::move(reducer)));
 }
 
@@ -22,17 +65,50 @@ DistributedOptimizer::DistributedOptimizer(Communicator& communicator, const Opt
 
 absl::StatusOr<int> DistributedOptimizer::Register(std::string_view name, std::span<float> weights) {
   const std::array<int64_t, 1> shape = {std::ssize(weights)};
+  return Register(name, weights, shape);
+}
+
+absl::StatusOr<int> DistributedOptimizer::Register(std::string_view name, std::span<float> weights,
+                                                   std::span<const int64_t> shape) {
+  const double count = std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>());
+  if (count != static_cast<double>(weights.size())) {
+    return absl::InvalidArgumentError(absl::StrCat("weights \"", absl::CHexEscape(ToAbsl(name)), "\" are ",
+                                                   weights.size(), ", their shape has ", count, " elements"));
+  }
   ASSIGN_OR_RETURN(const int index, reducer_->Register(name, shape));
   parameters_.push_back({.name = std::string(name), .index = index, .weights = weights});
   return index;
 }
 
 absl::Status DistributedOptimizer::Start() {
-  std::vector<int64_t> counts;
-  for (const Parameter& parameter : parameters_) counts.push_back(std::ssize(parameter.weights));
-  ASSIGN_OR_RETURN(optimizer_, Optimizer::Create(config_, counts));
+  RETURN_IF_ERROR(Optimizer::Create(config_, {}).status());
   RETURN_IF_ERROR(reducer_->Start());
+  RETURN_IF_ERROR(MakeOptimizers());
   return BroadcastWeights();
+}
+
+// Which results are velocities is known by now.
+absl::Status DistributedOptimizer::MakeOptimizers() {
+  const RuleOf rule = Rule(config_);
+  std::vector<int64_t> counts, plain;
+  bool any = false;
+  for (const Parameter& parameter : parameters_) {
+    const bool velocity = reducer_->carries_momentum(parameter.index);
+    const int64_t count = std::ssize(parameter.weights);
+    any = any || velocity;
+    counts.push_back(velocity && rule.weight_decay == 0 ? 0 : count);
+    plain.push_back(velocity ? count : 0);
+  }
+  ASSIGN_OR_RETURN(optimizer_, Optimizer::Create(config_, counts));
+  if (!any) return absl::OkStatus();
+  ASSIGN_OR_RETURN(plain_, Optimizer::Create(Sgd{.learning_rate = optimizer_->learning_rate()}, plain));
+  if (rule.weight_decay != 0) zeros_.resize(static_cast<size_t>(*std::ranges::max_element(plain)));
+  return absl::OkStatus();
+}
+
+absl::Status DistributedOptimizer::SetLearningRate(float learning_rate) {
+  RETURN_IF_ERROR(optimizer_->SetLearningRate(learning_rate));
+  return plain_ ? plain_->SetLearningRate(learning_rate) : absl::OkStatus();
 }
 
 // In the order of names, on which all ranks agree by now.
@@ -52,13 +128,23 @@ std::span<float> DistributedOptimizer::gradient(int index) const {
 absl::StatusOr<StepSummary> DistributedOptimizer::Step() {
   ASSIGN_OR_RETURN(const StepSummary summary, reducer_->Wait());
   if (!summary.reduced || summary.skipped) return summary;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    const Parameter& parameter = parameters_[i];
-    const TensorView result = reducer_->result(parameter.index);
-    const std::span<const float> gradient(static_cast<const float*>(result.data), static_cast<size_t>(result.count));
-    RETURN_IF_ERROR(optimizer_->Step(static_cast<int>(i), parameter.weights, gradient));
-  }
+  for (size_t i = 0; i < parameters_.size(); ++i) RETURN_IF_ERROR(Update(i));
   return summary;
+}
+
+absl::Status DistributedOptimizer::Update(size_t i) {
+  const Parameter& parameter = parameters_[i];
+  const TensorView result = reducer_->result(parameter.index);
+  const std::span<const float> given(static_cast<const float*>(result.data), static_cast<size_t>(result.count));
+  const auto buffer = static_cast<int>(i);
+  if (!plain_ || !reducer_->carries_momentum(parameter.index)) {
+    return optimizer_->Step(buffer, parameter.weights, given);
+  }
+  // The rules are linear in gradient and weight decay: the velocity has the one, here is the other.
+  if (!zeros_.empty()) {
+    RETURN_IF_ERROR(optimizer_->Step(buffer, parameter.weights, std::span(zeros_).first(given.size())));
+  }
+  return plain_->Step(buffer, parameter.weights, given);
 }
 
 }  // namespace gyre

@@ -60,15 +60,30 @@ shm::Progress GradientStep::Poll() {
       ended_ = true;
       return shm::Progress::kDone;
     }
-    if (!readiness_.full(parts_[next_].bucket)) return shm::Progress::kNone;
-    Launch();
+    if (!MayLaunch()) return shm::Progress::kNone;
+    if (absl::Status launched = Launch(); !launched.ok()) {
+      Break(launched);
+      End(std::move(launched));
+      return shm::Progress::kDone;
+    }
   }
   const shm::Progress progress = call_->Poll();
   if (progress != shm::Progress::kDone) return progress;
   return Deliver() ? shm::Progress::kSome : shm::Progress::kDone;
 }
 
-void GradientStep::Launch() {
+bool GradientStep::MayLaunch() const {
+  const bool waits_for_all = settings_.compressor != nullptr && settings_.compressor->waits_for_all();
+  return waits_for_all ? readiness_.remaining() == 0 : readiness_.full(parts_[next_].bucket);
+}
+
+// An error is this rank's own.
+absl::Status GradientStep::Launch() {
+  if (settings_.compressor != nullptr) {
+    auto compressed = settings_.compressor->Launch(next_, parts_, gradients_, settings_.timeout);
+    if (!compressed.ok()) return Annotate(compressed.status(), absl::StrCat("step ", number_));
+    call_ = compressed_ = *compressed;
+  }
   const TensorView buffer = gradients_.BufferOf(parts_[next_]);
   const Call call{.kind = CallKind::kAllReduce,
                   .in = buffer,
@@ -77,7 +92,9 @@ void GradientStep::Launch() {
                   .prescale = settings_.prescale,
                   .postscale = settings_.postscale,
                   .timeout = settings_.timeout};
-  if (communicator_.team() != nullptr) {
+  if (compressed_ != nullptr) {
+    // It makes its calls itself.
+  } else if (communicator_.team() != nullptr) {
     over_hosts_ = MakeHierarchical(communicator_.team(), call);
     call_ = over_hosts_.get();
   } else {
@@ -86,6 +103,7 @@ void GradientStep::Launch() {
   launched_ = std::chrono::steady_clock::now();
   call_->StartClock(launched_);
   SetDeadline(call_->deadline());
+  return absl::OkStatus();
 }
 
 void GradientStep::TellObserver(const absl::Status& status) const {
@@ -103,6 +121,11 @@ void GradientStep::TellObserver(const absl::Status& status) const {
 bool GradientStep::Deliver() {
   absl::Status status = call_->status();
   TellObserver(status);
+  if (compressed_ != nullptr) {
+    if (compressed_->failed_here()) Break(status);
+    settings_.compressor->Finish();
+    compressed_ = nullptr;
+  }
   call_ = nullptr;
   within_host_.reset();
   over_hosts_.reset();

@@ -19,6 +19,7 @@
 #include "fusion/layout.h"
 #include "fusion/readiness.h"
 #include "runtime/composition.h"
+#include "runtime/compressor.h"
 
 namespace gyre::internal {
 
@@ -30,6 +31,7 @@ class GradientStep final : public Pollable {
     double prescale;
     double postscale;
     std::chrono::milliseconds timeout;
+    Compressor* compressor = nullptr;  // outlives it; null: all goes dense
   };
 
   // All must outlive it.
@@ -62,7 +64,8 @@ class GradientStep final : public Pollable {
   bool AddWaits(std::vector<pollfd>& waits) const override;
 
  private:
-  void Launch();
+  bool MayLaunch() const;
+  absl::Status Launch();
   bool Deliver();
   void TellObserver(const absl::Status& status) const;
   bool End(absl::Status status);
@@ -83,6 +86,7 @@ class GradientStep final : public Pollable {
   size_t next_ = 0;                                    // part
   std::optional<AllReduce> within_host_;               // the call in course, or
   std::shared_ptr<HierarchicalOperation> over_hosts_;  // likewise
+  CompressedCall* compressed_ = nullptr;               // likewise, the compressor's
   Pollable* call_ = nullptr;                           // which of them
   TimePoint launched_;                                 // when that was
   bool ended_ = false;

@@ -36,10 +36,13 @@ absl::Status Check(const ReducerOptions& options) {
 absl::StatusOr<std::unique_ptr<GradientReducer>> GradientReducer::Create(Communicator& communicator,
                                                                          const ReducerOptions& options) {
   RETURN_IF_ERROR(Check(options));
+  const std::string& variable = communicator.state_->runtime().config().compression;
+  ASSIGN_OR_RETURN(internal::CompressionRequest compression, internal::RequestOf(options, variable));
   std::vector<int> all(static_cast<size_t>(communicator.size()));
   std::iota(all.begin(), all.end(), 0);
   ASSIGN_OR_RETURN(auto own, communicator.Split(all, {.timeout = options.timeout}));
-  return std::unique_ptr<GradientReducer>(new GradientReducer(std::make_shared<State>(std::move(own), options)));
+  auto state = std::make_shared<State>(std::move(own), options, std::move(compression));
+  return std::unique_ptr<GradientReducer>(new GradientReducer(std::move(state)));
 }
 
 GradientReducer::GradientReducer(std::shared_ptr<State> state) : state_(std::move(state)) {}
@@ -78,6 +81,22 @@ absl::Status GradientReducer::Missing(int index) {
 
 absl::StatusOr<StepSummary> GradientReducer::Wait() {
   return state_->Wait();
+}
+
+Compression GradientReducer::compression() const {
+  return state_->compression();
+}
+
+bool GradientReducer::carries_momentum(int index) const {
+  return state_->carries_momentum(index);
+}
+
+std::vector<std::byte> GradientReducer::SaveCompression() const {
+  return state_->SaveCompression();
+}
+
+absl::Status GradientReducer::RestoreCompression(std::span<const std::span<const std::byte>> saved) {
+  return state_->RestoreCompression(saved);
 }
 
 int GradientReducer::size() const {

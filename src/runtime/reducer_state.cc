@@ -30,12 +30,15 @@ double Seconds(std::chrono::steady_clock::duration duration) {
 
 }  // namespace
 
-GradientReducer::State::State(std::unique_ptr<Communicator> communicator, const ReducerOptions& options)
+GradientReducer::State::State(std::unique_ptr<Communicator> communicator, const ReducerOptions& options,
+                              internal::CompressionRequest compression)
     : communicator_(std::move(communicator)),
       ranks_(communicator_->state_),
       options_(options),
       timeout_(options.timeout.value_or(ranks_->runtime().config().operation_timeout)),
-      bucket_bytes_(options.bucket_bytes.value_or(ranks_->runtime().config().fusion_bytes)) {}
+      bucket_bytes_(options.bucket_bytes.value_or(ranks_->runtime().config().fusion_bytes.value_or(
+          internal::DefaultBucketBytes(compression, communicator_->node_count())))),
+      compression_(std::move(compression)) {}
 
 GradientReducer::State::~State() {
   if (memory_.data != nullptr) memory_.arena->Free(memory_.data);
@@ -70,17 +73,23 @@ absl::Status GradientReducer::State::Start() {
   gradients_ = std::make_unique<fusion::Gradients>(tensors_, std::move(layout), memory_.data, own_call_bytes,
                                                    options_.accumulate);
   readiness_ = std::make_unique<fusion::Readiness>(size());
-  const bool averages = options_.op == ReduceOp::kAverage;
-  step_ = std::make_unique<internal::GradientStep>(
-      *ranks_, *gradients_, *readiness_,
-      internal::GradientStep::Settings{
-          .op = options_.op,
-          .prescale = options_.prescale,
-          .postscale = averages ? options_.postscale / options_.accumulate : options_.postscale,
-          .timeout = timeout_});
+  RETURN_IF_ERROR(MakeCompressor());
+  step_ = std::make_unique<internal::GradientStep>(*ranks_, *gradients_, *readiness_,
+                                                   internal::GradientStep::Settings{.op = options_.op,
+                                                                                    .prescale = options_.prescale,
+                                                                                    .postscale = postscale(),
+                                                                                    .timeout = timeout_,
+                                                                                    .compressor = compressor_.get()});
   Follow(std::move(plan_));
+  if (compressor_ != nullptr) compressor_->Restart(steps_ + 1);
   step_->Restart(steps_ + 1);
   started_.store(true);
+  return absl::OkStatus();
+}
+
+absl::Status GradientReducer::State::MakeCompressor() {
+  ASSIGN_OR_RETURN(compressor_, internal::Compressor::Create(*communicator_, *ranks_, compression_, options_, tensors_,
+                                                             registry_.Shapes(), postscale(), compression_use_));
   return absl::OkStatus();
 }
 
@@ -96,7 +105,8 @@ std::string GradientReducer::State::DescribeOptions(const absl::StatusOr<fusion:
   }
   return absl::StrCat("op ", ToAbsl(ReduceOpName(options_.op)), ", prescale ", exact(options_.prescale), ", postscale ",
                       exact(options_.postscale), ", max_norm ", norm, ", skip_non_finite ", options_.skip_non_finite,
-                      ", accumulate ", options_.accumulate, ", bucket_bytes ", bucket_bytes_, ", plan ", plan);
+                      ", accumulate ", options_.accumulate, ", bucket_bytes ", bucket_bytes_, ", plan ", plan,
+                      ", compression ", internal::Describe(compression_));
 }
 
 absl::Status GradientReducer::State::MakeFirstPlan(const absl::StatusOr<fusion::SavedPlan>& saved) {
@@ -123,7 +133,27 @@ void GradientReducer::State::Follow(fusion::Plan plan) {
   plan_ = std::move(plan);
   const bool one_host = communicator_->node_count() == 1;
   step_->Follow(MakeParts(tensors_, plan_, gradients_->layout(), one_host ? kOwnCallBytes : INT64_MAX));
+  if (compressor_ != nullptr) compressor_->Follow(step_->parts());
   readiness_->Follow(plan_);
+}
+
+// --- What compression keeps ---
+
+bool GradientReducer::State::carries_momentum(int index) const {
+  if (compressor_ == nullptr || index < 0 || index >= size()) return false;
+  return compressor_->carries_momentum() && compressor_->covers(places_[static_cast<size_t>(index)]);
+}
+
+std::vector<std::byte> GradientReducer::State::SaveCompression() const {
+  return compressor_ != nullptr ? compressor_->Save() : std::vector<std::byte>();
+}
+
+absl::Status GradientReducer::State::RestoreCompression(std::span<const std::span<const std::byte>> saved) {
+  RETURN_IF_ERROR(CheckUsable());
+  if (compressor_ != nullptr) return compressor_->Restore(saved);
+  if (std::ranges::all_of(saved, [](const auto& bytes) { return bytes.empty(); })) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("compression state: there is none to take it; ", ToAbsl(CompressionUseText(compression_use_))));
 }
 
 // --- A step ---
@@ -214,6 +244,7 @@ absl::StatusOr<StepSummary> GradientReducer::State::Wait() {
   }
   readiness_->Restart();
   gradients_->Restart();
+  if (compressor_ != nullptr) compressor_->Restart(steps_ + 1);
   step_->Restart(steps_ + 1);
   attempt_.fetch_add(1);
   return summary;
@@ -239,6 +270,11 @@ void GradientReducer::State::FinishResults(StepSummary& summary) {
   summary.buckets = static_cast<int>(plan_.buckets.size());
   summary.calls = static_cast<int>(step_->parts().size());
   for (const fusion::TensorInfo& tensor : tensors_) summary.bytes += tensor.bytes();
+  summary.compression = compression_use_;
+  if (compressor_ != nullptr) {
+    summary.compressed_calls = compressor_->calls();
+    summary.compressed_bytes = compressor_->sent_bytes();
+  }
   if (!options_.max_norm && !options_.skip_non_finite) return;
   double squares = 0;
   for (int place = 0; place < size(); ++place) squares += fusion::SumOfSquares(gradients_->common_result(place));

@@ -17,13 +17,15 @@
 #include "fusion/registry.h"
 #include "gyre/reducer.h"
 #include "runtime/composition.h"
+#include "runtime/compressor.h"
 #include "runtime/gradient_step.h"
 
 namespace gyre {
 
 class GradientReducer::State : public std::enable_shared_from_this<State> {
  public:
-  State(std::unique_ptr<Communicator> communicator, const ReducerOptions& options);
+  State(std::unique_ptr<Communicator> communicator, const ReducerOptions& options,
+        internal::CompressionRequest compression);
   ~State();
 
   absl::StatusOr<int> Register(std::string_view name, std::span<const int64_t> shape, DType dtype);
@@ -35,6 +37,11 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
 
   // The reducer is destroyed: ends what is under way, so that nothing touches the program's memory any more.
   void Close();
+
+  const Compression& compression() const { return compression_.compression; }
+  bool carries_momentum(int index) const;
+  std::vector<std::byte> SaveCompression() const;
+  absl::Status RestoreCompression(std::span<const std::span<const std::byte>> saved);
 
   int size() const { return registry_.size(); }
   bool planned() const { return planned_; }
@@ -50,6 +57,7 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   std::string DescribeOptions(const absl::StatusOr<fusion::SavedPlan>& saved) const;
   absl::Status MakeFirstPlan(const absl::StatusOr<fusion::SavedPlan>& saved);
   absl::Status Allocate(int64_t bytes);
+  absl::Status MakeCompressor();
   bool TakeLaunch(int64_t attempt);
   void Follow(fusion::Plan plan);
   absl::Status Replan(StepSummary& summary);
@@ -59,12 +67,16 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   absl::Status Reduce(StepSummary& summary);
   std::string NameOf(int place) const;
   CallOptions call_options() const { return {.timeout = timeout_}; }
+  double postscale() const {
+    return options_.op == ReduceOp::kAverage ? options_.postscale / options_.accumulate : options_.postscale;
+  }
 
   const std::unique_ptr<Communicator> communicator_;
   const std::shared_ptr<internal::CommunicatorState> ranks_;  // the communicator's
   const ReducerOptions options_;
   const std::chrono::milliseconds timeout_;
   const int64_t bucket_bytes_;
+  const internal::CompressionRequest compression_;
   fusion::Registry registry_;
 
   // From Start on.
@@ -76,6 +88,8 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   bool planned_ = false;
   std::unique_ptr<fusion::Gradients> gradients_;
   std::unique_ptr<fusion::Readiness> readiness_;
+  CompressionUse compression_use_ = CompressionUse::kNotAsked;
+  std::unique_ptr<internal::Compressor> compressor_;  // null: all goes dense
   std::unique_ptr<internal::GradientStep> step_;
   int64_t steps_ = 0;                 // that were reduced
   std::atomic<bool> started_{false};  // Start was OK

@@ -48,11 +48,13 @@ TEST(Config, ReadsEveryVariable) {
                             {"GYRE_HEARTBEAT_TIMEOUT_MS", "0"},
                             {"GYRE_ARENA_BYTES", "1048576"},
                             {"GYRE_FUSION_BYTES", "123457"},
+                            {"GYRE_COMPRESSION", "dgc:0.99"},
                             {"GYRE_TIMELINE", "trace.json"},
                             {"GYRE_METRICS_PORT", "9400"},
                             {"GYRE_SPIN", "0"},
                             {"GYRE_LOG_LEVEL", "debug"}});
   ASSERT_THAT(config, IsOk());
+  EXPECT_EQ(config->compression, "dgc:0.99");
   EXPECT_EQ(config->rank, 3);
   EXPECT_EQ(config->size, 8);
   EXPECT_EQ(config->store, "127.0.0.1:4000");

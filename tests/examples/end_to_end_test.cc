@@ -129,6 +129,25 @@ TEST_F(CharLm, LargeBatchesAreTheSameOnAnyNumberOfRanks) {  // their slices are 
   EXPECT_EQ(losses[3], losses[1]);
 }
 
+// Of every kind: a few steps, after which all ranks have the same weights, which are better ones.
+TEST_F(CharLm, LearnsWithEveryCompression) {
+  for (const std::string codec : {"fp16", "bf16", "fp8", "fp8-e5m2", "int8", "int4", "sign", "ternary", "topk:0.9",
+                                  "topk-sampled:0.9", "randomk:0.9", "powersgd:2", "dgc:0.9"}) {
+    const std::string file = Path("losses-" + codec);
+    std::vector<std::string> options = {"--steps", "20", "--compression", codec, "--loss-file", file};
+    if (codec == "dgc:0.9") options.insert(options.end(), {"--momentum", "--lr", "0.1"});
+    const Ending run = Train(2, options);
+    ASSERT_EQ(run.exit_code, 0) << codec << ": " << run.err;
+    EXPECT_EQ(run.Json()["replicas_identical"], true) << codec;
+    const std::vector<double> losses = Losses(file);
+    ASSERT_EQ(losses.size(), 20u) << codec;
+    EXPECT_LT(losses.back(), 0.97 * losses.front()) << codec;
+  }
+  const Ending refused = Train(1, {"--steps", "1", "--compression", "dgc"});  // with Adam
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("Adam"));
+}
+
 TEST_F(CharLm, FewerCharactersThanRanks) {
   const Ending run = RunToEnd(
       {GYRERUN_PATH, "-np", "3", CHAR_LM_PATH, "--text", text_, "--steps", "3", "--batch", "2", "--quiet", "--json"});

@@ -1,0 +1,111 @@
+// CompressedExchange: how the gradients of a bucket are summed over the ranks in fewer bytes: work on this rank, and
+// between it the collective calls that carry what it made. One file for each family of codecs; which buckets go this
+// way is the compressor's (runtime/compressor.h).
+//
+//   quantised   alltoall of encoded slices, each rank decodes and adds up its own, encodes the sum, allgather
+//   sparse      allgather of what each rank sends; every rank adds up all
+//   low rank    allreduce of one factor, then of the other
+//
+// All ranks decode the same bytes in the same order, so they get the same bits. Why not a ring that decodes and encodes
+// at every hop: docs/decisions/compressed_exchange.md.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "collectives/call.h"
+#include "compression/state.h"
+#include "gyre/compression.h"
+
+namespace gyre::internal {
+
+// What an exchange knows of a gradient.
+struct ExchangeTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  int64_t count = 0;
+  bool covered = false;  // compressed; what is not goes along as it is
+};
+
+struct ExchangeSettings {
+  std::vector<ExchangeTensor> tensors;  // by place
+  int rank = 0, ranks = 1;
+  ReduceOp op = ReduceOp::kAverage;
+  double prescale = 1, postscale = 1;
+  double link_bytes_per_second = 1.25e9;  // infinite: shared memory
+
+  // By what a sum over the ranks becomes the result.
+  float scale() const {
+    const double divisor = op == ReduceOp::kAverage ? ranks : 1;
+    return static_cast<float>(prescale * postscale / divisor);
+  }
+};
+
+// Gradients that are exchanged together: for each its place, and its elements, which become the results.
+struct ExchangePart {
+  std::vector<int> tensors = {};
+  std::vector<std::span<float>> values = {};
+};
+
+// Of all gradients of one reducer. Not thread-safe.
+class CompressedExchange {
+ public:
+  virtual ~CompressedExchange() = default;
+
+  // Begins step `step` (1 the first). `norm`: of the covered gradients of this rank, if WantsNorm.
+  virtual void BeginStep(int64_t /*step*/, double /*norm*/) {}
+  virtual bool WantsNorm() const { return false; }
+
+  // Whether this step's parts go dense, because what the options ask for now would be larger.
+  virtual bool dense_step() const { return false; }
+
+  // Makes `values`, a covered gradient, what is to be sent where it goes dense: with what was kept of it, all of which
+  // is taken to be sent. kFailedPrecondition as Next.
+  virtual absl::Status Flush(int tensor, std::span<float> values) = 0;
+
+  // Begins the exchange of a part, whose memory must stay until it has ended. One at a time.
+  virtual void Begin(ExchangePart part) = 0;
+
+  // Goes on: the first call, then the next one each time that one has ended well; nothing once the results are there.
+  // What the calls read and write stays until then. Their timeouts are the caller's to set. Errors are this rank's own:
+  //   kFailedPrecondition  a gradient is not finite and the options refuse it
+  //   kDataLoss            what another rank sent cannot be read
+  virtual absl::StatusOr<std::optional<Call>> Next() = 0;
+
+  // What this rank has encoded for the part that was begun last.
+  virtual int64_t sent_bytes() const = 0;
+
+  // What is kept from step to step, one entry a covered gradient.
+  virtual std::vector<compression::StateArrays> state() = 0;
+};
+
+// Whether there is one for such a codec of such a gradient, by shape, size and the options' own limits.
+bool IsCovered(const Compression& compression, const ExchangeTensor& tensor);
+
+// REQUIRES: valid options, anything but NoCompression; covered tensors are as IsCovered says.
+absl::StatusOr<std::unique_ptr<CompressedExchange>> MakeCompressedExchange(const Compression& compression,
+                                                                           ExchangeSettings settings);
+
+// --- The families ---
+
+std::unique_ptr<CompressedExchange> MakeQuantizedExchange(const Compression& compression, ExchangeSettings settings);
+absl::StatusOr<std::unique_ptr<CompressedExchange>> MakeSparseExchange(const Compression& compression,
+                                                                       ExchangeSettings settings);
+absl::StatusOr<std::unique_ptr<CompressedExchange>> MakeLowRankExchange(const PowerSgd& power,
+                                                                        ExchangeSettings settings);
+
+// Bytes as a tensor, for calls.
+inline TensorView BytesView(std::vector<std::byte>& bytes) {
+  return {bytes.data(), static_cast<int64_t>(bytes.size()), DType::kU8};
+}
+inline TensorView FloatsView(std::vector<float>& floats) {
+  return {floats.data(), static_cast<int64_t>(floats.size()), DType::kF32};
+}
+
+}  // namespace gyre::internal

@@ -1,0 +1,260 @@
+#include "runtime/compressor.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <string_view>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "compression/accumulate.h"
+
+namespace gyre {
+
+std::string_view CompressionUseText(CompressionUse use) {
+  switch (use) {
+    case CompressionUse::kNotAsked: break;
+    case CompressionUse::kOneHost: return "dense: all ranks share the memory of one host";
+    case CompressionUse::kNoneFits: return "dense: no gradient is large enough, or all are excluded";
+    case CompressionUse::kByCost: return "each bucket as the network's measured speed suggests";
+    case CompressionUse::kAsForced: return "compressed, as asked for";
+  }
+  return "no compression was asked for";
+}
+
+namespace internal {
+
+namespace {
+
+// What follows the name in Describe.
+struct Options {
+  std::string operator()(const Fp8& fp8) const { return fp8.format == Fp8::Format::kE4M3 ? "e4m3" : "e5m2"; }
+  std::string operator()(const Ternary& /*its seed may differ*/) const { return ""; }
+  std::string operator()(const TopK& top) const {
+    return absl::StrFormat("%.17g sampled %d values %d", top.sparsity, top.sampled, static_cast<int>(top.values));
+  }
+  std::string operator()(const RandomK& random) const {
+    return absl::StrFormat("%.17g seed %d", random.sparsity, random.seed);
+  }
+  std::string operator()(const PowerSgd& power) const { return absl::StrCat(power.rank); }
+  std::string operator()(const Dgc& dgc) const {
+    return absl::StrFormat(
+        "%.17g momentum %.9g nesterov %d masking %d values %d clip %.9g warmup %s by %d dense below %d dimensions, %d "
+        "elements, %s; not finite %d",
+        dgc.sparsity, dgc.momentum, dgc.nesterov, dgc.factor_masking, static_cast<int>(dgc.values), dgc.clip,
+        absl::StrJoin(dgc.warmup, " "), dgc.warmup_steps, dgc.min_dimensions, dgc.min_elements,
+        absl::CHexEscape(absl::StrJoin(dgc.dense_names, " ")), static_cast<int>(dgc.non_finite));
+  }
+  template <typename Other>
+  std::string operator()(const Other& /*has none*/) const {
+    return "";
+  }
+};
+
+constexpr std::string_view kAlways = ":always";
+
+// All ranks take the slowest's.
+absl::StatusOr<CodecSpeed> AgreeOnSpeed(Communicator& communicator, const Compression& compression,
+                                        const CallOptions& options) {
+  const CodecSpeed own = MeasureSpeed(compression);
+  std::array<double, 2> slowest = {own.encode, own.decode};
+  RETURN_IF_ERROR(communicator.AllReduce(slowest, {.op = ReduceOp::kMax, .timeout = options.timeout}));
+  return CodecSpeed{slowest[0], slowest[1]};
+}
+
+NetworkShape ShapeOf(const CommunicatorState& ranks) {
+  NetworkShape shape;
+  const auto& team = ranks.team();
+  if (team == nullptr) {
+    shape.ranks = shape.most_local = ranks.group()->size();
+    shape.bytes_per_second = std::numeric_limits<double>::infinity();
+    return shape;
+  }
+  shape.hosts = team->hosts();
+  shape.ranks = team->size();
+  shape.most_local = team->most_local();
+  if (const PathModel* const model = ranks.runtime().network_model(); model != nullptr) {
+    shape.latency = model->latency;
+    shape.bytes_per_second = model->bytes_per_second;
+  }
+  return shape;
+}
+
+}  // namespace
+
+absl::StatusOr<CompressionRequest> RequestOf(const ReducerOptions& options, const std::string& variable) {
+  CompressionRequest request{.always = options.always_compress};
+  if (options.compression) {
+    request.compression = *options.compression;
+  } else if (!variable.empty()) {
+    std::string_view text = variable;
+    if (text.ends_with(kAlways)) {
+      request.always = true;
+      text.remove_suffix(kAlways.size());
+    }
+    auto parsed = ParseCompression(text);
+    if (!parsed.ok()) return Annotate(parsed.status(), "GYRE_COMPRESSION");
+    request.compression = *std::move(parsed);
+  }
+  RETURN_IF_ERROR(Validate(request.compression));
+  if (std::holds_alternative<Dgc>(request.compression) && options.max_norm) {
+    return absl::InvalidArgumentError(
+        "max_norm is of gradients, and what a dgc gives are velocities: clip with Dgc::clip");
+  }
+  return request;
+}
+
+std::string Describe(const CompressionRequest& request) {
+  if (!request.asked()) return "none";
+  const std::string options = std::visit(Options(), request.compression);
+  return absl::StrCat(ToAbsl(CompressionName(request.compression)), options.empty() ? "" : " ", options,
+                      request.always ? " always" : "");
+}
+
+int64_t DefaultBucketBytes(const CompressionRequest& request, int hosts) {
+  constexpr int64_t kDense = 8 << 20, kSparse = 32 << 20;
+  return hosts > 1 && IsSparse(request.compression) ? kSparse : kDense;
+}
+
+absl::StatusOr<std::unique_ptr<Compressor>> Compressor::Create(
+    Communicator& communicator, const CommunicatorState& ranks, const CompressionRequest& request,
+    const ReducerOptions& options, const std::vector<fusion::TensorInfo>& tensors,
+    const std::vector<std::vector<int64_t>>& shapes, double postscale, CompressionUse& use) {
+  if (!request.asked()) return nullptr;
+  use = CompressionUse::kOneHost;
+  if (ranks.team() == nullptr && !request.always) return nullptr;
+  const NetworkShape network = ShapeOf(ranks);
+  ExchangeSettings settings{.tensors = {},
+                            .rank = communicator.rank(),
+                            .ranks = communicator.size(),
+                            .op = options.op,
+                            .prescale = options.prescale,
+                            .postscale = postscale,
+                            .link_bytes_per_second = network.bytes_per_second};
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    ExchangeTensor tensor{.name = tensors[i].name, .shape = shapes[i], .count = tensors[i].count};
+    tensor.covered = IsCovered(request.compression, tensor);
+    if (tensor.covered && tensors[i].dtype != DType::kF32) {
+      if (std::holds_alternative<Dgc>(request.compression)) {
+        return absl::InvalidArgumentError(absl::StrCat("dgc takes gradients of f32; \"", absl::CHexEscape(tensor.name),
+                                                       "\" is of ", ToAbsl(DTypeName(tensors[i].dtype)),
+                                                       ": exclude it by Dgc::dense_names"));
+      }
+      tensor.covered = false;
+    }
+    settings.tensors.push_back(std::move(tensor));
+  }
+  use = CompressionUse::kNoneFits;
+  if (std::ranges::none_of(settings.tensors, [](const ExchangeTensor& tensor) { return tensor.covered; }))
+    return nullptr;
+  use = request.always ? CompressionUse::kAsForced : CompressionUse::kByCost;
+  std::vector<ExchangeTensor> described = settings.tensors;
+  ASSIGN_OR_RETURN(auto exchange, MakeCompressedExchange(request.compression, std::move(settings)));
+  std::unique_ptr<Compressor> made(new Compressor(ranks, request, std::move(described), std::move(exchange), network));
+  if (!request.always) {
+    ASSIGN_OR_RETURN(made->speed_, AgreeOnSpeed(communicator, request.compression, {.timeout = options.timeout}));
+  }
+  return made;
+}
+
+Compressor::Compressor(const CommunicatorState& ranks, CompressionRequest request, std::vector<ExchangeTensor> tensors,
+                       std::unique_ptr<CompressedExchange> exchange, const NetworkShape& network)
+    : ranks_(ranks),
+      request_(std::move(request)),
+      tensors_(std::move(tensors)),
+      exchange_(std::move(exchange)),
+      network_(network),
+      momentum_(std::holds_alternative<Dgc>(request_.compression)) {}
+
+void Compressor::Follow(const std::vector<fusion::Part>& parts) {
+  compressed_.clear();
+  for (const fusion::Part& part : parts) {
+    const bool any = std::ranges::any_of(part.tensors, [this](int tensor) { return covers(tensor); });
+    compressed_.push_back(any && (request_.always || Pays(part)));
+  }
+}
+
+bool Compressor::Pays(const fusion::Part& part) const {
+  int64_t covered = 0, plain = 0;
+  double left = 0;  // elements' worth of bytes
+  for (const int each : part.tensors) {
+    const ExchangeTensor& tensor = tensors_[static_cast<size_t>(each)];
+    (tensor.covered ? covered : plain) += tensor.count;
+    if (!tensor.covered) continue;
+    const int64_t rows = tensor.shape.empty() ? 1 : tensor.shape[0];
+    left += static_cast<double>(tensor.count) * PayloadShare(request_.compression, rows, tensor.count / rows);
+  }
+  const double dense = ranks_.team()
+                           ->Select(Collective::kAllReduce, part.count * int64_t{sizeof(float)}, ranks_.team()->rails())
+                           .seconds;
+  const double share = left / static_cast<double>(covered);
+  return CompressedSeconds(request_.compression, covered, plain, share, speed_, network_) < dense;
+}
+
+void Compressor::Restart(int64_t number) {
+  step_ = number;
+  begun_ = false;
+  calls_ = 0;
+  sent_bytes_ = 0;
+}
+
+ExchangePart Compressor::PartOf(const fusion::Part& part, const fusion::Gradients& gradients) const {
+  const TensorView buffer = gradients.BufferOf(part);
+  ExchangePart result;
+  for (const int tensor : part.tensors) {
+    const int64_t begin = gradients.layout().begins[static_cast<size_t>(tensor)] - part.begin;
+    auto* const values = reinterpret_cast<float*>(static_cast<std::byte*>(buffer.data) + begin);
+    result.tensors.push_back(tensor);
+    result.values.emplace_back(values, static_cast<size_t>(tensors_[static_cast<size_t>(tensor)].count));
+  }
+  return result;
+}
+
+void Compressor::BeginStep(const std::vector<fusion::Part>& parts, const fusion::Gradients& gradients) {
+  double squares = 0;
+  for (const fusion::Part& part : parts) {
+    if (!exchange_->WantsNorm() || part.dtype != DType::kF32) continue;
+    const ExchangePart all = PartOf(part, gradients);
+    for (size_t i = 0; i < all.tensors.size(); ++i) {
+      if (covers(all.tensors[i])) squares += compression::SumOfSquares(all.values[i]).sum;
+    }
+  }
+  exchange_->BeginStep(step_, std::sqrt(squares));
+  begun_ = true;
+}
+
+absl::StatusOr<CompressedCall*> Compressor::Launch(size_t part, const std::vector<fusion::Part>& parts,
+                                                   const fusion::Gradients& gradients,
+                                                   std::chrono::milliseconds timeout) {
+  if (!begun_) BeginStep(parts, gradients);
+  if (parts[part].dtype != DType::kF32) return nullptr;
+  ExchangePart what = PartOf(parts[part], gradients);
+  if (!compressed_[part] || exchange_->dense_step()) {
+    for (size_t i = 0; i < what.tensors.size(); ++i) {
+      if (covers(what.tensors[i])) RETURN_IF_ERROR(exchange_->Flush(what.tensors[i], what.values[i]));
+    }
+    return nullptr;
+  }
+  return &call_.emplace(ranks_, *exchange_, std::move(what), timeout);
+}
+
+void Compressor::Finish() {
+  ++calls_;
+  sent_bytes_ += exchange_->sent_bytes();
+  call_.reset();
+}
+
+std::vector<std::byte> Compressor::Save() {
+  return compression::SaveState(exchange_->state());
+}
+
+absl::Status Compressor::Restore(std::span<const std::span<const std::byte>> saved) {
+  return compression::RestoreState(saved, exchange_->state());
+}
+
+}  // namespace internal
+}  // namespace gyre

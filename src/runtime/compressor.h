@@ -1,0 +1,106 @@
+// Compressor: a reducer's compression: which gradients it covers, which parts of the plan go compressed, and the
+// operation for each that does. All ranks come to the same choices.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "fusion/gradients.h"
+#include "fusion/layout.h"
+#include "fusion/plan.h"
+#include "gyre/communicator.h"
+#include "gyre/reducer.h"
+#include "runtime/compressed_call.h"
+#include "runtime/compressed_exchange.h"
+#include "runtime/compression_cost.h"
+
+namespace gyre::internal {
+
+// What a reducer was asked for, by its options or else by GYRE_COMPRESSION.
+struct CompressionRequest {
+  Compression compression = NoCompression{};
+  bool always = false;
+
+  bool asked() const { return !std::holds_alternative<NoCompression>(compression); }
+};
+
+// `variable`: GYRE_COMPRESSION. kInvalidArgument names what is wrong, there or in the options.
+absl::StatusOr<CompressionRequest> RequestOf(const ReducerOptions& options, const std::string& variable);
+
+// All options in words: ranks compare them.
+std::string Describe(const CompressionRequest& request);
+
+// Where nobody says: 8 MiB; of sparse codecs over hosts more, for their exchange takes latency rather than bandwidth.
+int64_t DefaultBucketBytes(const CompressionRequest& request, int hosts);
+
+// Not thread-safe: used between steps, and by whoever drives the step.
+class Compressor {
+ public:
+  // Collective over `communicator`, whose state `ranks` is and must outlive it. `shapes`: of `tensors`. Null where
+  // everything goes dense; `use` says why. kInvalidArgument: a Dgc, and a gradient that is not of kF32.
+  static absl::StatusOr<std::unique_ptr<Compressor>> Create(Communicator& communicator, const CommunicatorState& ranks,
+                                                            const CompressionRequest& request,
+                                                            const ReducerOptions& options,
+                                                            const std::vector<fusion::TensorInfo>& tensors,
+                                                            const std::vector<std::vector<int64_t>>& shapes,
+                                                            double postscale, CompressionUse& use);
+
+  // From now on these are the parts of the plan.
+  void Follow(const std::vector<fusion::Part>& parts);
+
+  // Step `number` (1 the first) begins.
+  void Restart(int64_t number);
+
+  // Nothing may be launched before all gradients are ready: it takes the norm of them all.
+  bool waits_for_all() const { return exchange_->WantsNorm(); }
+
+  // The part's gradients are ready in `buffer`: the operation that exchanges them there, whose clock is yet to be
+  // started; null: they go dense, with what was kept of them. An error is this rank's own.
+  absl::StatusOr<CompressedCall*> Launch(size_t part, const std::vector<fusion::Part>& parts,
+                                         const fusion::Gradients& gradients, std::chrono::milliseconds timeout);
+
+  // The operation has ended. Lets go of it.
+  void Finish();
+
+  bool covers(int tensor) const { return tensors_[static_cast<size_t>(tensor)].covered; }
+  bool carries_momentum() const { return momentum_; }
+
+  // Of the step so far.
+  int calls() const { return calls_; }
+  int64_t sent_bytes() const { return sent_bytes_; }
+
+  std::vector<std::byte> Save();
+  absl::Status Restore(std::span<const std::span<const std::byte>> saved);
+
+ private:
+  Compressor(const CommunicatorState& ranks, CompressionRequest request, std::vector<ExchangeTensor> tensors,
+             std::unique_ptr<CompressedExchange> exchange, const NetworkShape& network);
+  bool Pays(const fusion::Part& part) const;
+  ExchangePart PartOf(const fusion::Part& part, const fusion::Gradients& gradients) const;
+  void BeginStep(const std::vector<fusion::Part>& parts, const fusion::Gradients& gradients);
+
+  const CommunicatorState& ranks_;
+  const CompressionRequest request_;
+  const std::vector<ExchangeTensor> tensors_;  // by place
+  const std::unique_ptr<CompressedExchange> exchange_;
+  const NetworkShape network_;
+  const bool momentum_;
+  CodecSpeed speed_;
+  std::vector<bool> compressed_;  // by part
+  int64_t step_ = 0;
+  bool begun_ = false;
+  std::optional<CompressedCall> call_;
+  int calls_ = 0;
+  int64_t sent_bytes_ = 0;
+};
+
+}  // namespace gyre::internal
