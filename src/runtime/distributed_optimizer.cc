@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 
 namespace gyre {
@@ -24,6 +26,18 @@ absl::StatusOr<int> DistributedOptimizer::Register(std::string_view name, std::s
   const std::array<int64_t, 1> shape = {std::ssize(weights)};
   ASSIGN_OR_RETURN(const int index, reducer_->Register(name, shape));
   parameters_.push_back({.name = std::string(name), .index = index, .weights = weights});
+  return index;
+}
+
+absl::StatusOr<int> DistributedOptimizer::RegisterRows(std::string_view name, std::span<float> weights, int64_t rows) {
+  const int64_t count = std::ssize(weights);
+  if (rows < 0 || (rows == 0 ? count != 0 : count % rows != 0)) {
+    return absl::InvalidArgumentError(absl::StrCat("parameter \"", absl::CHexEscape(ToAbsl(name)), "\" has ", count,
+                                                   " weights, which are not ", rows, " rows"));
+  }
+  const std::array<int64_t, 2> shape = {rows, rows > 0 ? count / rows : 0};
+  ASSIGN_OR_RETURN(const int index, reducer_->RegisterRows(name, shape));
+  parameters_.push_back({.name = std::string(name), .index = index, .weights = weights, .rows = rows});
   return index;
 }
 
@@ -54,6 +68,11 @@ absl::StatusOr<StepSummary> DistributedOptimizer::Step() {
   if (!summary.reduced || summary.skipped) return summary;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const Parameter& parameter = parameters_[i];
+    if (parameter.rows) {
+      RETURN_IF_ERROR(optimizer_->StepRows(static_cast<int>(i), parameter.weights, *parameter.rows,
+                                           reducer_->result_rows(parameter.index)));
+      continue;
+    }
     const TensorView result = reducer_->result(parameter.index);
     const std::span<const float> gradient(static_cast<const float*>(result.data), static_cast<size_t>(result.count));
     RETURN_IF_ERROR(optimizer_->Step(static_cast<int>(i), parameter.weights, gradient));
