@@ -66,7 +66,7 @@ absl::Status GradientReducer::State::ReduceRows() {
   const auto& settings = step_->settings();
   const double postscale =
       settings.op == ReduceOp::kAverage ? settings.postscale / communicator_->size() : settings.postscale;
-  const absl::Status reduced = rows_->Exchange(*communicator_, settings.prescale, postscale, call_options());
+  absl::Status reduced = rows_->Exchange(*communicator_, settings.prescale, postscale, call_options());
   if (reduced.ok()) return reduced;
   return Annotate(reduced, absl::StrCat("step ", steps_ + 1, ", row gradients"));
 }
