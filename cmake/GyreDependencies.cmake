@@ -41,6 +41,19 @@ gyre_record_part(gloo "${Gloo_FOUND}" "${Gloo_VERSION}" "Gloo's development pack
 find_package(benchmark QUIET)
 gyre_record_part(benchmark "${benchmark_FOUND}" "${benchmark_VERSION}" "Google Benchmark was not found")
 
+# What bindings/torch is tested with, and torch_cnn made of.
+if(GYRE_TORCH STREQUAL "ON")
+  find_package(Torch REQUIRED)
+elseif(GYRE_TORCH STREQUAL "OFF")
+  set(GYRE_TORCH_REASON "GYRE_TORCH is OFF")
+elseif(GYRE_SANITIZER)
+  set(GYRE_TORCH_REASON "not under a sanitizer, with which LibTorch was not built")
+else()
+  find_package(Torch QUIET)
+  set(GYRE_TORCH_REASON "LibTorch's development package was not found")
+endif()
+gyre_record_part(torch "${Torch_FOUND}" "${Torch_VERSION}" "${GYRE_TORCH_REASON}")
+
 # UCX, CUDA, NCCL and cuDNN are looked for and reported; nothing links them yet.
 pkg_check_modules(UCX IMPORTED_TARGET ucx)
 gyre_record_part(ucx "${UCX_FOUND}" "${UCX_VERSION}" "the development package of UCX was not found")

@@ -5,6 +5,8 @@ include(CMakePackageConfigHelpers)
 set(GYRE_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/gyre")
 
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/gyre" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+# Header-only; who includes it finds LibTorch for itself.
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/bindings/torch/include/gyre" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 install(TARGETS gyre EXPORT gyreTargets)
 if(TARGET gyre_mpi)
   install(TARGETS gyre_mpi LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")

@@ -7,6 +7,9 @@ option(GYRE_BUILD_BENCH "Build gyre-bench" ${PROJECT_IS_TOP_LEVEL})
 option(GYRE_WERROR "Warnings are errors: for work on Gyre, as each compiler has warnings of its own" OFF)
 option(GYRE_TIDY "Run clang-tidy on every source as it is compiled" OFF)
 set(GYRE_SANITIZER "" CACHE STRING "what -fsanitize= takes (address,undefined or thread), or empty for none")
+set(GYRE_TORCH "AUTO" CACHE STRING "The LibTorch adapter's test and example: ON, OFF, or AUTO (where it is found, \
+and no sanitizer is on)")
+set_property(CACHE GYRE_TORCH PROPERTY STRINGS AUTO ON OFF)
 string(COMPARE NOTEQUAL "${GYRE_SANITIZER}" "" GYRE_SANITIZED)  # 0 or 1, for generator expressions
 
 set(CMAKE_CXX_STANDARD 20)

@@ -50,6 +50,10 @@ class GYRE_EXPORT DistributedOptimizer {
 
   // The same with a shape, of as many elements: compression is of gradients of two dimensions or more.
   absl::StatusOr<int> Register(std::string_view name, std::span<float> weights, std::span<const int64_t> shape);
+  // The same for weights that are `rows` rows one after the other, whose gradient is given as some of them (ReadyRows).
+  // Only rows that some rank gave are updated: Optimizer::StepRows says what that means for each rule.
+  // kInvalidArgument also for weights that are not so many rows.
+  absl::StatusOr<int> RegisterRows(std::string_view name, std::span<float> weights, int64_t rows);
 
   // Before Start, more can be registered with the reducer itself: it is reduced along with the gradients, and nothing
   // is updated from it.
@@ -65,6 +69,9 @@ class GYRE_EXPORT DistributedOptimizer {
   // GradientReducer's. `gradient` has as many elements as the weights.
   absl::Status Ready(int index) { return reducer_->Ready(index); }
   absl::Status Ready(int index, std::span<float> gradient) { return reducer_->Ready(index, gradient); }
+  absl::Status ReadyRows(int index, std::span<const int64_t> rows, ConstTensorView values) {
+    return reducer_->ReadyRows(index, rows, values);
+  }
   absl::Status Missing(int index) { return reducer_->Missing(index); }
 
   // Waits for the averages and updates all weights, unless the step was skipped (ReducerOptions::skip_non_finite) or
@@ -87,6 +94,7 @@ class GYRE_EXPORT DistributedOptimizer {
     std::string name;
     int index = 0;
     std::span<float> weights = {};
+    std::optional<int64_t> rows = std::nullopt;  // of those that are given as rows
   };
 
   DistributedOptimizer(Communicator& communicator, const OptimizerConfig& config,

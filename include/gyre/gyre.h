@@ -10,6 +10,7 @@
 #include "gyre/optimizer.h"
 #include "gyre/options.h"
 #include "gyre/reducer.h"
+#include "gyre/rows.h"
 #include "gyre/runtime.h"
 #include "gyre/tensor.h"
 #include "gyre/version.h"

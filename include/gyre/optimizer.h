@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "gyre/export.h"
+#include "gyre/rows.h"
 
 namespace gyre {
 
@@ -72,6 +73,13 @@ class GYRE_EXPORT Optimizer {
   // kInvalidArgument, with nothing changed, for an unknown buffer or another count.
   absl::Status Step(int buffer, std::span<float> weights, std::span<const float> gradient);
 
+  // One update of those rows of `weights` alone that `gradient` has, each of the buffer's count / `rows` elements;
+  // numbers are in rising order. "Lazy": what the rule does to weights without a gradient (weight decay, the decay of
+  // v and m) does not happen to the other rows, as if their step had not been; Adam's t counts all steps of the
+  // buffer. For Sgd and Adagrad without weight decay that is the dense update with zeros in the other rows, to the bit.
+  // kInvalidArgument, with nothing changed, for an unknown buffer, another count or dtype, a row out of order or range.
+  absl::Status StepRows(int buffer, std::span<float> weights, int64_t rows, const RowsView& gradient);
+
   // For the steps to come, of all buffers. kInvalidArgument if negative or not finite.
   absl::Status SetLearningRate(float learning_rate);
   float learning_rate() const;
@@ -98,6 +106,8 @@ class GYRE_EXPORT Optimizer {
   };
 
   Optimizer(const OptimizerConfig& config, std::vector<Slot> slots);
+  absl::Status CheckBuffer(int buffer, int64_t weights) const;
+  void Update(Slot& slot, int64_t first, std::span<float> weights, std::span<const float> gradient);
 
   OptimizerConfig config_;
   std::vector<Slot> slots_;

@@ -33,6 +33,7 @@
 #include "gyre/communicator.h"
 #include "gyre/compression.h"
 #include "gyre/export.h"
+#include "gyre/rows.h"
 #include "gyre/tensor.h"
 
 namespace gyre {
@@ -88,7 +89,7 @@ struct StepSummary {
   int64_t step = 0;            // 1, 2, ...: of reduced steps
   bool reduced = true;         // false: a micro-batch that was only added up; what follows is 0 then
   bool skipped = false;        // skip_non_finite found cause: leave the weights alone
-  int64_t bytes = 0;           // of all gradients, in the dtypes they were registered with
+  int64_t bytes = 0;           // of all gradients, in the dtypes they were registered with; of rows, those it sent
   int buckets = 0;             //
   int calls = 0;               // collective operations
   int control_messages = 0;    // collective operations that carried no gradients: 0 once the plan stays
@@ -114,6 +115,11 @@ class GYRE_EXPORT GradientReducer {
   // are one element. Dtypes are those that gradients travel in: kF32, kF64, kF16 or kBF16.
   // kInvalidArgument for a name that is taken, a negative dimension, another dtype.
   absl::StatusOr<int> Register(std::string_view name, std::span<const int64_t> shape, DType dtype = DType::kF32);
+
+  // Before Start. A gradient that is given as some of the shape[0] rows of its parameter (ReadyRows), as an embedding's
+  // is. Returns its index, of the same series. It has no memory in buckets. Errors as Register; kInvalidArgument also
+  // for a shape without dimensions.
+  absl::StatusOr<int> RegisterRows(std::string_view name, std::span<const int64_t> shape, DType dtype = DType::kF32);
 
   // Collective: agrees with all ranks on the set of gradients and on the options, and makes their memory.
   //   kInvalidArgument     the first difference between two ranks, named with both ranks, on all ranks; or a plan
@@ -141,8 +147,27 @@ class GYRE_EXPORT GradientReducer {
   absl::Status Ready(int index, TensorView view);
 
   // This rank has no gradient for this parameter in this step: it contributes zeros, and the result is in
-  // gradient(index). Errors as Ready.
+  // gradient(index); or no rows. Errors as Ready.
   absl::Status Missing(int index);
+
+  // Says that the gradient of RegisterRows is there: these rows of it, in any order, with shape[1] * shape[2] * ...
+  // elements each in `values`; all others are zero. Rows that come more than once are added up, on one rank and over
+  // all of them, always in the same order (by rank, then as given), so that all ranks get the same bits. Both are
+  // copied before it returns. `values` may have another floating-point dtype. No rows are fine.
+  // Rows travel when Wait has seen to the other gradients, in two calls a step for all row gradients together: how
+  // many rows each rank has of each, and the rows. Every rank gets all of them: if a step touches more than a small
+  // part of the parameter, a dense gradient costs less.
+  // Errors as Ready; kInvalidArgument also names a row that there is not: the gradient is then not ready.
+  absl::Status ReadyRows(int index, std::span<const int64_t> rows, ConstTensorView values);
+
+  // After a Wait that reduced, and until the next one: the result of a row gradient, which is the rows that any rank
+  // gave, each once, in rising order, averaged (or summed) and clipped as dense gradients are. An average is over all
+  // ranks, not over those that gave the row. Empty for another index.
+  RowsView result_rows(int index) const;
+
+  // The same as all elements of the parameter, zeros between them. `dense` has as many elements; its dtype may be
+  // another floating-point one. kInvalidArgument if not, or for another index.
+  absl::Status ScatterRows(int index, TensorView dense) const;
 
   // Ends the step: helps to reduce what is left and returns when all results are there. Other threads may still be
   // calling Ready. After an error the reducer is unusable, results are undefined, and every later call says why.

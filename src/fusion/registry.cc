@@ -56,6 +56,18 @@ absl::StatusOr<int> Registry::Add(std::string_view name, std::span<const int64_t
   return index;
 }
 
+absl::StatusOr<int> Registry::AddRows(std::string_view name, std::span<const int64_t> shape, DType dtype) {
+  if (shape.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("gradient \"", absl::CHexEscape(ToAbsl(name)), "\" has no dimensions, and so no rows"));
+  }
+  ASSIGN_OR_RETURN(const int index, Add(name, shape, dtype));
+  Entry& entry = by_name_.find(name)->second;
+  entry.tensor.count = 0;
+  entry.signature += " by rows";
+  return index;
+}
+
 std::vector<TensorInfo> Registry::Tensors() const {
   std::vector<TensorInfo> tensors;
   for (const auto& [name, entry] : by_name_) tensors.push_back(entry.tensor);

@@ -25,6 +25,10 @@ class Registry {
   // that gradients do not have.
   absl::StatusOr<int> Add(std::string_view name, std::span<const int64_t> shape, DType dtype);
 
+  // One that is given as rows (fusion/rows.h) of shape[0]: it has an index and a place, but no elements in any bucket.
+  // kInvalidArgument also for a shape without dimensions.
+  absl::StatusOr<int> AddRows(std::string_view name, std::span<const int64_t> shape, DType dtype);
+
   int size() const { return static_cast<int>(by_index_.size()); }
 
   // By place. Valid once all are added.

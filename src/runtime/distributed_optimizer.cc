@@ -80,6 +80,18 @@ absl::StatusOr<int> DistributedOptimizer::Register(std::string_view name, std::s
   return index;
 }
 
+absl::StatusOr<int> DistributedOptimizer::RegisterRows(std::string_view name, std::span<float> weights, int64_t rows) {
+  const int64_t count = std::ssize(weights);
+  if (rows < 0 || (rows == 0 ? count != 0 : count % rows != 0)) {
+    return absl::InvalidArgumentError(absl::StrCat("parameter \"", absl::CHexEscape(ToAbsl(name)), "\" has ", count,
+                                                   " weights, which are not ", rows, " rows"));
+  }
+  const std::array<int64_t, 2> shape = {rows, rows > 0 ? count / rows : 0};
+  ASSIGN_OR_RETURN(const int index, reducer_->RegisterRows(name, shape));
+  parameters_.push_back({.name = std::string(name), .index = index, .weights = weights, .rows = rows});
+  return index;
+}
+
 absl::Status DistributedOptimizer::Start() {
   RETURN_IF_ERROR(Optimizer::Create(config_, {}).status());
   RETURN_IF_ERROR(reducer_->Start());
@@ -134,9 +146,12 @@ absl::StatusOr<StepSummary> DistributedOptimizer::Step() {
 
 absl::Status DistributedOptimizer::Update(size_t i) {
   const Parameter& parameter = parameters_[i];
+  const auto buffer = static_cast<int>(i);
+  if (parameter.rows) {
+    return optimizer_->StepRows(buffer, parameter.weights, *parameter.rows, reducer_->result_rows(parameter.index));
+  }
   const TensorView result = reducer_->result(parameter.index);
   const std::span<const float> given(static_cast<const float*>(result.data), static_cast<size_t>(result.count));
-  const auto buffer = static_cast<int>(i);
   if (!plain_ || !reducer_->carries_momentum(parameter.index)) {
     return optimizer_->Step(buffer, parameter.weights, given);
   }

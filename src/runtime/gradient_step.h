@@ -41,6 +41,7 @@ class GradientStep final : public Pollable {
   // From now on these are the parts. REQUIRES: not queued.
   void Follow(std::vector<fusion::Part> parts) { parts_ = std::move(parts); }
   const std::vector<fusion::Part>& parts() const { return parts_; }
+  const Settings& settings() const { return settings_; }
 
   // Ready to be queued again, as the step of this number. REQUIRES: done, or it was never queued.
   void Restart(int64_t number);

@@ -55,6 +55,10 @@ absl::StatusOr<int> GradientReducer::Register(std::string_view name, std::span<c
   return state_->Register(name, shape, dtype);
 }
 
+absl::StatusOr<int> GradientReducer::RegisterRows(std::string_view name, std::span<const int64_t> shape, DType dtype) {
+  return state_->RegisterRows(name, shape, dtype);
+}
+
 absl::Status GradientReducer::Start() {
   return state_->Start();
 }
@@ -77,6 +81,18 @@ absl::Status GradientReducer::Ready(int index, TensorView view) {
 
 absl::Status GradientReducer::Missing(int index) {
   return state_->Give(index, nullptr, true);
+}
+
+absl::Status GradientReducer::ReadyRows(int index, std::span<const int64_t> rows, ConstTensorView values) {
+  return state_->GiveRows(index, {rows, values});
+}
+
+RowsView GradientReducer::result_rows(int index) const {
+  return state_->result_rows(index);
+}
+
+absl::Status GradientReducer::ScatterRows(int index, TensorView dense) const {
+  return state_->ScatterRows(index, dense);
 }
 
 absl::StatusOr<StepSummary> GradientReducer::Wait() {

@@ -72,6 +72,7 @@ absl::Status GradientReducer::State::Start() {
   const int64_t own_call_bytes = communicator_->node_count() == 1 ? kOwnCallBytes : INT64_MAX;
   gradients_ = std::make_unique<fusion::Gradients>(tensors_, std::move(layout), memory_.data, own_call_bytes,
                                                    options_.accumulate);
+  rows_ = MakeRowExchange();
   readiness_ = std::make_unique<fusion::Readiness>(size());
   RETURN_IF_ERROR(MakeCompressor());
   step_ = std::make_unique<internal::GradientStep>(*ranks_, *gradients_, *readiness_,
@@ -178,13 +179,24 @@ absl::Status GradientReducer::State::CheckUsable() const {
   return absl::FailedPreconditionError(absl::StrCat("the reducer has failed: ", failure_.message()));
 }
 
+absl::Status GradientReducer::State::CheckIndex(int index) const {
+  if (index >= 0 && index < size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("there is no gradient ", index, " of ", size()));
+}
+
+absl::Status GradientReducer::State::Claim(int place) {
+  if (readiness_->Claim(place)) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("gradient ", NameOf(place), " was ready in this step already"));
+}
+
 absl::Status GradientReducer::State::Give(int index, const TensorView* view, bool zeros) {
   RETURN_IF_ERROR(CheckUsable());
-  if (index < 0 || index >= size()) {
-    return absl::InvalidArgumentError(absl::StrCat("there is no gradient ", index, " of ", size()));
-  }
+  RETURN_IF_ERROR(CheckIndex(index));
   const int place = places_[static_cast<size_t>(index)];
   const fusion::TensorInfo& tensor = tensors_[static_cast<size_t>(place)];
+  if (rows_->has(place) && !zeros) {
+    return absl::InvalidArgumentError(absl::StrCat("gradient ", NameOf(place), " is given by ReadyRows"));
+  }
   if (view != nullptr && view->data == nullptr && view->count > 0) {
     return absl::InvalidArgumentError(absl::StrCat("gradient ", NameOf(place), " was given as a null pointer"));
   }
@@ -193,9 +205,7 @@ absl::Status GradientReducer::State::Give(int index, const TensorView* view, boo
                                                    " floating-point elements; given were ", view->count, " of ",
                                                    ToAbsl(DTypeName(view->dtype))));
   }
-  if (!readiness_->Claim(place)) {
-    return absl::FailedPreconditionError(absl::StrCat("gradient ", NameOf(place), " was ready in this step already"));
-  }
+  RETURN_IF_ERROR(Claim(place));
   if (zeros) {
     gradients_->GiveZeros(place);
   } else if (view != nullptr) {
@@ -203,18 +213,22 @@ absl::Status GradientReducer::State::Give(int index, const TensorView* view, boo
   } else {
     gradients_->Give(place);
   }
+  Complete(place);
+  return absl::OkStatus();
+}
+
+void GradientReducer::State::Complete(int place) {
   const int64_t attempt = attempt_.load();
   const bool reduces = !gradients_->only_adds();
   const auto [filled, first_full, last] = readiness_->Complete(place);
   // From here on the step may have ended, and the next one may have begun.
-  if (!filled && !last) return absl::OkStatus();
+  if (!filled && !last) return;
   if (launched_.load() == attempt) {
     step_->Nudge();
   } else if (reduces && first_full && !last && TakeLaunch(attempt)) {
     // There is something to compute meanwhile. Once everything is ready, Wait does the work itself.
     ranks_->runtime().progress()->Start(ranks_->owner(), step_->lane(), {shared_from_this(), step_.get()});
   }
-  return absl::OkStatus();
 }
 
 bool GradientReducer::State::TakeLaunch(int64_t attempt) {
@@ -261,14 +275,17 @@ absl::Status GradientReducer::State::Reduce(StepSummary& summary) {
     progress->Wait(*step_);
     RETURN_IF_ERROR(step_->status());
   }
-  if (!gradients_->only_adds()) summary.exposed_seconds = Seconds(std::chrono::steady_clock::now() - started);
+  if (gradients_->only_adds()) return absl::OkStatus();
+  RETURN_IF_ERROR(ReduceRows());
+  summary.exposed_seconds = Seconds(std::chrono::steady_clock::now() - started);
   return absl::OkStatus();
 }
 
 // All ranks have the same results, and so come to the same conclusions.
 void GradientReducer::State::FinishResults(StepSummary& summary) {
   summary.buckets = static_cast<int>(plan_.buckets.size());
-  summary.calls = static_cast<int>(step_->parts().size());
+  summary.calls = static_cast<int>(step_->parts().size()) + rows_->calls();
+  summary.bytes = rows_->sent_bytes();
   for (const fusion::TensorInfo& tensor : tensors_) summary.bytes += tensor.bytes();
   summary.compression = compression_use_;
   if (compressor_ != nullptr) {
@@ -276,17 +293,18 @@ void GradientReducer::State::FinishResults(StepSummary& summary) {
     summary.compressed_bytes = compressor_->sent_bytes();
   }
   if (!options_.max_norm && !options_.skip_non_finite) return;
-  double squares = 0;
+  double squares = rows_->SumOfSquares();
   for (int place = 0; place < size(); ++place) squares += fusion::SumOfSquares(gradients_->common_result(place));
   summary.norm = std::sqrt(squares);
   bool finite = std::isfinite(squares);
   if (!finite) {  // or their squares were too large for a double
-    finite = true;
+    finite = rows_->AllFinite();
     for (int place = 0; place < size() && finite; ++place) finite = fusion::AllFinite(gradients_->common_result(place));
   }
   summary.skipped = options_.skip_non_finite && !finite;
   if (!options_.max_norm || !std::isfinite(squares) || *summary.norm <= *options_.max_norm) return;
   const double scale = *options_.max_norm / *summary.norm;
+  rows_->Scale(scale);
   for (int place = 0; place < size(); ++place) {
     const TensorView common = gradients_->common_result(place), result = gradients_->result(place);
     fusion::Scale(common, scale);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -15,10 +16,12 @@
 #include "fusion/plan.h"
 #include "fusion/readiness.h"
 #include "fusion/registry.h"
+#include "fusion/rows.h"
 #include "gyre/reducer.h"
 #include "runtime/composition.h"
 #include "runtime/compressor.h"
 #include "runtime/gradient_step.h"
+#include "runtime/row_exchange.h"
 
 namespace gyre {
 
@@ -29,10 +32,14 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   ~State();
 
   absl::StatusOr<int> Register(std::string_view name, std::span<const int64_t> shape, DType dtype);
+  absl::StatusOr<int> RegisterRows(std::string_view name, std::span<const int64_t> shape, DType dtype);
   absl::Status Start();
   TensorView gradient(int index) const;
   TensorView result(int index) const;
   absl::Status Give(int index, const TensorView* view, bool zeros);
+  absl::Status GiveRows(int index, const RowsView& rows);
+  RowsView result_rows(int index) const;
+  absl::Status ScatterRows(int index, TensorView dense) const;
   absl::StatusOr<StepSummary> Wait();
 
   // The reducer is destroyed: ends what is under way, so that nothing touches the program's memory any more.
@@ -58,6 +65,11 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   absl::Status MakeFirstPlan(const absl::StatusOr<fusion::SavedPlan>& saved);
   absl::Status Allocate(int64_t bytes);
   absl::Status MakeCompressor();
+  std::unique_ptr<internal::RowExchange> MakeRowExchange() const;
+  absl::Status ReduceRows();
+  absl::Status CheckIndex(int index) const;
+  absl::Status Claim(int place);
+  void Complete(int place);
   bool TakeLaunch(int64_t attempt);
   void Follow(fusion::Plan plan);
   absl::Status Replan(StepSummary& summary);
@@ -78,6 +90,7 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   const int64_t bucket_bytes_;
   const internal::CompressionRequest compression_;
   fusion::Registry registry_;
+  std::vector<std::pair<int, fusion::RowShape>> row_shapes_;  // by index: of those that are given as rows
 
   // From Start on.
   bool begun_ = false;
@@ -87,6 +100,7 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   fusion::Plan plan_;
   bool planned_ = false;
   std::unique_ptr<fusion::Gradients> gradients_;
+  std::unique_ptr<internal::RowExchange> rows_;
   std::unique_ptr<fusion::Readiness> readiness_;
   CompressionUse compression_use_ = CompressionUse::kNotAsked;
   std::unique_ptr<internal::Compressor> compressor_;  // null: all goes dense

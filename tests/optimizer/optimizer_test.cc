@@ -1,6 +1,7 @@
 // Every rule against a plain float64 rendering of its formula, and the state's way to bytes and back.
 #include "gyre/optimizer.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -246,6 +247,45 @@ TEST(Optimizer, RefusesWrongBuffersAndCounts) {
   EXPECT_EQ(optimizer.Step(0, five, five).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(optimizer.Step(0, four, five).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(four, std::vector<float>(4, 1.0f));
+}
+
+// All rows at once are a dense step; some rows are the dense step of an optimizer that has those alone.
+TEST_P(EveryRule, RowsAreUpdatedAsIfAlone) {
+  constexpr int64_t kRows = 5, kWidth = 7;
+  Optimizer dense = Make(GetParam().config, {kRows * kWidth}), by_rows = dense,
+            alone = Make(GetParam().config, {kWidth});
+  std::vector<float> weights = Random(kRows * kWidth, 1), same = weights;
+  const std::vector<float> gradient = Random(kRows * kWidth, 2);
+  const std::vector<int64_t> all = {0, 1, 2, 3, 4}, one = {3};
+  ASSERT_TRUE(dense.Step(0, weights, gradient).ok());
+  ASSERT_TRUE(by_rows.StepRows(0, same, kRows, {all, gradient}).ok());
+  ExpectSameBits(weights, same);
+  std::vector<float> row = Random(kWidth, 3);
+  Optimizer some = Make(GetParam().config, {kRows * kWidth});
+  std::vector<float> others(kRows * kWidth, 0.25f), expected = others;
+  std::ranges::copy(row, others.begin() + 3 * kWidth);
+  for (int step = 0; step < 3; ++step) {
+    const std::vector<float> slope = Random(kWidth, 10 + step);
+    ASSERT_TRUE(alone.Step(0, row, slope).ok());
+    ASSERT_TRUE(some.StepRows(0, others, kRows, {one, slope}).ok());
+  }
+  std::ranges::copy(row, expected.begin() + 3 * kWidth);
+  ExpectSameBits(others, expected);
+}
+
+TEST(Optimizer, RefusesWrongRows) {
+  Optimizer optimizer = Make(Sgd{}, {12});
+  std::vector<float> weights(12, 1.0f), values(6);
+  const auto step = [&](std::vector<int64_t> rows, int64_t of) {
+    return optimizer.StepRows(0, weights, of, {rows, values}).message();
+  };
+  EXPECT_THAT(step({0, 4}, 4), testing::HasSubstr("row 4 after row 0"));
+  EXPECT_THAT(step({2, 2}, 4), testing::HasSubstr("row 2 after row 2"));
+  EXPECT_THAT(step({-1, 2}, 4), testing::HasSubstr("row -1"));
+  EXPECT_THAT(step({0}, 4), testing::HasSubstr("1 rows of 6"));
+  EXPECT_THAT(step({0, 1}, 5), testing::HasSubstr("in 5 rows"));
+  EXPECT_EQ(weights, std::vector<float>(12, 1.0f));
+  EXPECT_EQ(step({0, 3}, 4), "");
 }
 
 TEST(Optimizer, LearningRateChanges) {

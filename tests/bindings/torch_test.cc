@@ -1,0 +1,264 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gyre/torch/torch_optimizer.h"
+#include "support/job.h"
+#include "support/program.h"
+#include "support/ranks.h"
+#include "support/status_matchers.h"
+
+namespace gyre {
+namespace {
+
+using absl::StatusCode;
+using support::IsOk;
+using support::JoinJob;
+using support::MatchesStatus;
+using support::Rank;
+using support::RunThreads;
+using testing::HasSubstr;
+
+constexpr int64_t kShare = 6;  // samples a rank and step
+
+// A convolution whose weights do not lie one after the other, two layers, one that only rank 0 reaches, one that nobody
+// does, and a parameter that is not trained.
+struct Net : torch::nn::Module {
+  torch::nn::Conv2d conv{register_module("conv", torch::nn::Conv2d(2, 3, 3))};
+  torch::nn::Linear hidden{register_module("hidden", torch::nn::Linear(3 * 4 * 4, 7))};
+  torch::nn::Linear extra{register_module("extra", torch::nn::Linear(torch::nn::LinearOptions(7, 7).bias(false)))};
+  torch::nn::Linear idle{register_module("idle", torch::nn::Linear(3, 3))};
+  torch::nn::Linear last{register_module("last", torch::nn::Linear(7, 1))};
+  torch::Tensor fixed = register_parameter("fixed", torch::ones({1}), /*requires_grad=*/false);
+
+  Net() { conv->weight.set_data(conv->weight.detach().to(at::MemoryFormat::ChannelsLast)); }
+
+  torch::Tensor forward(const torch::Tensor& x, bool use_extra) {
+    torch::Tensor y = torch::tanh(hidden(torch::tanh(conv(x)).flatten(1)));
+    if (use_extra) y = y + extra(y);
+    return last(y) * fixed;
+  }
+};
+
+// Samples of one step: the same for whoever asks.
+struct Samples {
+  torch::Tensor inputs, targets;
+};
+
+Samples SamplesOf(int step, int64_t first, int64_t count) {
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(step) + 100);
+  const torch::Tensor inputs = torch::randn({2 * kShare, 2, 6, 6}, generator);
+  const torch::Tensor targets = inputs.mean({1, 2, 3}).unsqueeze(1) * 3;
+  return {inputs.narrow(0, first, count), targets.narrow(0, first, count)};
+}
+
+torch::Tensor LossOf(Net& net, const Samples& samples, bool use_extra) {
+  return torch::mse_loss(net.forward(samples.inputs, use_extra), samples.targets);
+}
+
+std::vector<torch::Tensor> Copies(const torch::nn::Module& net) {
+  std::vector<torch::Tensor> copies;
+  for (const torch::Tensor& parameter : net.parameters()) copies.push_back(parameter.detach().clone());
+  return copies;
+}
+
+void SetParameters(const torch::nn::Module& net, const std::vector<torch::Tensor>& to) {
+  const torch::NoGradGuard no_grad;
+  for (size_t i = 0; i < to.size(); ++i) net.parameters()[i].copy_(to[i]);
+}
+
+// Step after step, the averages of two ranks' gradients are the gradients of their samples together, so a module that
+// sees them all goes the same way.
+TEST(TorchOptimizer, TrainsLikeOneProcessOnTheJointBatch) {
+  at::set_num_threads(1);
+  constexpr int kSteps = 12;
+  std::vector<torch::Tensor> initial;
+  std::vector<std::vector<torch::Tensor>> final(2);
+  std::vector<float> losses;
+  RunThreads(2, [&](const Rank& rank) {
+    Net net;  // with weights of its own
+    if (rank == 0) initial = Copies(net);
+    torch::optim::SGD sgd(net.parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+    const auto runtime = JoinJob(rank);
+    auto created = TorchOptimizer::Create(runtime->world(), net, sgd, {.bucket_bytes = 512});
+    ASSERT_THAT(created, IsOk());
+    for (int step = 0; step < kSteps; ++step) {
+      const torch::Tensor loss = LossOf(net, SamplesOf(step, rank.rank * kShare, kShare), rank == 0);
+      loss.backward();
+      const auto summary = (*created)->Step();
+      ASSERT_THAT(summary, IsOk());
+      EXPECT_EQ(summary->control_messages, step == 1 ? 1 : 0);
+      if (rank == 0) losses.push_back(loss.item<float>());
+    }
+    final[static_cast<size_t>(rank.rank)] = Copies(net);
+  });
+  ASSERT_EQ(final[0].size(), final[1].size());
+  for (size_t p = 0; p < final[0].size(); ++p) EXPECT_TRUE(torch::equal(final[0][p], final[1][p])) << p;
+  ASSERT_EQ(losses.size(), size_t{kSteps});
+  EXPECT_LT(losses.back(), 0.5f * losses.front());
+
+  Net joint;
+  SetParameters(joint, initial);
+  torch::optim::SGD sgd(joint.parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+  for (int step = 0; step < kSteps; ++step) {
+    sgd.zero_grad();
+    const torch::Tensor one = LossOf(joint, SamplesOf(step, 0, kShare), true);
+    const torch::Tensor other = LossOf(joint, SamplesOf(step, kShare, kShare), false);
+    ((one + other) / 2).backward();
+    sgd.step();
+  }
+  const std::vector<std::string> names = joint.named_parameters().keys();
+  for (size_t p = 0; p < final[0].size(); ++p) {
+    EXPECT_TRUE(torch::allclose(joint.parameters()[p], final[0][p], 1e-4, 1e-5)) << p;
+    const std::string& name = names[p];
+    EXPECT_EQ(torch::equal(initial[p], final[0][p]), name == "fixed" || name.starts_with("idle")) << name;
+  }
+}
+
+// Micro-batches, and gradients that the program has put elsewhere.
+TEST(TorchOptimizer, AddsUpMicroBatches) {
+  RunThreads(2, [](const Rank& rank) {
+    torch::nn::Linear net(torch::nn::LinearOptions(3, 1).bias(false));
+    torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(1));
+    const auto runtime = JoinJob(rank);
+    auto created = TorchOptimizer::Create(runtime->world(), *net, sgd, {.accumulate = 2});
+    ASSERT_THAT(created, IsOk());
+    const torch::Tensor before = net->weight.detach().clone();
+    const torch::Tensor x = torch::tensor({1.0f, 2.0f, 3.0f}) * static_cast<float>(rank.rank + 1);
+    for (const bool last : {false, true}) {
+      if (last) net->weight.mutable_grad() = torch::Tensor();  // what a set_to_none would do
+      net->forward(x).sum().backward();
+      const auto summary = (*created)->Step();
+      ASSERT_THAT(summary, IsOk());
+      EXPECT_EQ(summary->reduced, last);
+    }
+    EXPECT_TRUE(torch::allclose(net->weight, before - torch::tensor({1.5f, 3.0f, 4.5f})));
+    EXPECT_EQ(net->weight.grad().data_ptr(), (*created)->reducer().gradient(0).data);
+    EXPECT_EQ(net->weight.grad().abs().sum().item<float>(), 0);
+    created->reset();
+    EXPECT_FALSE(net->weight.grad().defined());
+    net->forward(x).sum().backward();  // nobody listens any more
+    EXPECT_TRUE(net->weight.grad().defined());
+  });
+}
+
+// Rank 0 has trained before; the other takes over its buffers and its Adam's state.
+TEST(TorchOptimizer, StartsFromRankZero) {
+  RunThreads(2, [](const Rank& rank) {
+    torch::nn::Sequential net(torch::nn::Linear(4, 3), torch::nn::BatchNorm1d(3));
+    torch::optim::Adam adam(net->parameters(), torch::optim::AdamOptions(rank == 0 ? 0.01 : 0.5));
+    for (int step = 0; step < 3 && rank == 0; ++step) {
+      adam.zero_grad();
+      net->forward(torch::randn({5, 4})).pow(2).sum().backward();
+      adam.step();
+    }
+    const auto runtime = JoinJob(rank);
+    auto created = TorchOptimizer::Create(runtime->world(), *net, adam);
+    ASSERT_THAT(created, IsOk());
+    std::vector<torch::Tensor> all = net->parameters();
+    for (const torch::Tensor& buffer : net->buffers()) all.push_back(buffer);
+    for (const torch::Tensor& parameter : net->parameters()) {
+      const auto& state = adam.state().at(c10::guts::to_string(parameter.unsafeGetTensorImpl()));
+      const auto& of_adam = static_cast<const torch::optim::AdamParamState&>(*state);
+      EXPECT_EQ(of_adam.step(), 3);
+      all.push_back(of_adam.exp_avg());
+      all.push_back(of_adam.exp_avg_sq());
+    }
+    for (const torch::Tensor& tensor : all) {
+      const torch::Tensor mine = tensor.detach().to(torch::kDouble).flatten().contiguous();
+      std::vector<double> values(mine.data_ptr<double>(), mine.data_ptr<double>() + mine.numel()), zeros = values;
+      ASSERT_THAT(runtime->world().Broadcast(zeros, 0), IsOk());
+      EXPECT_EQ(values, zeros);
+    }
+    EXPECT_EQ(net->named_buffers()["1.num_batches_tracked"].item<int64_t>(), 3);
+    if (rank == 1) net->named_buffers()["1.running_mean"].fill_(7);
+    ASSERT_THAT((*created)->BroadcastBuffers(), IsOk());
+    EXPECT_NE(net->named_buffers()["1.running_mean"][0].item<float>(), 7);
+  });
+}
+
+TEST(TorchOptimizer, RefusesWhatCannotBeReduced) {
+  RunThreads(1, [](const Rank& rank) {
+    const auto runtime = JoinJob(rank);
+    torch::nn::Linear net(3, 2), other(5, 4);
+    std::vector<torch::Tensor> both = net->parameters();
+    both.push_back(other->weight);
+    torch::optim::SGD sgd(both, torch::optim::SGDOptions(1));
+    EXPECT_THAT(TorchOptimizer::Create(runtime->world(), *net, sgd),
+                MatchesStatus(StatusCode::kInvalidArgument, "[4, 5]"));
+    net->to(torch::kComplexFloat);
+    torch::optim::SGD of_complex(net->parameters(), torch::optim::SGDOptions(1));
+    EXPECT_THAT(TorchOptimizer::Create(runtime->world(), *net, of_complex),
+                MatchesStatus(StatusCode::kInvalidArgument, "\"weight\" is ComplexFloat"));
+  });
+}
+
+TEST(TorchOptimizer, ASecondBackwardPassIsAnError) {
+  RunThreads(1, [](const Rank& rank) {
+    const auto runtime = JoinJob(rank);
+    torch::nn::Linear net(3, 2);
+    torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(1));
+    auto created = TorchOptimizer::Create(runtime->world(), *net, sgd);
+    ASSERT_THAT(created, IsOk());
+    for (int pass = 0; pass < 2; ++pass) net->forward(torch::ones({1, 3})).sum().backward();
+    EXPECT_THAT((*created)->Step(), MatchesStatus(StatusCode::kFailedPrecondition, "ready in this step already"));
+  });
+}
+
+TEST(TorchOptimizer, RanksWithOtherModulesFindOut) {
+  RunThreads(2, [](const Rank& rank) {
+    const auto runtime = JoinJob(rank);
+    torch::nn::Linear net(3, rank.rank + 2);
+    torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(1));
+    EXPECT_THAT(TorchOptimizer::Create(runtime->world(), *net, sgd),
+                MatchesStatus(StatusCode::kInvalidArgument, "\"bias\" is f32 [2] on rank 0 and f32 [3] on rank 1"));
+  });
+}
+
+#ifdef TORCH_CNN_PATH
+struct Ending {
+  int exit_code;
+  std::string out, err;
+};
+
+Ending TorchCnn(int ranks, const std::vector<std::string>& options) {
+  std::vector<std::string> command = {GYRERUN_PATH, "-np", std::to_string(ranks), TORCH_CNN_PATH};
+  command.insert(command.end(), options.begin(), options.end());
+  support::Program program(command);
+  EXPECT_TRUE(program.WaitFor(std::chrono::seconds(60))) << program.output();
+  return {program.exit_code().value_or(-1), program.out(), program.err()};
+}
+
+TEST(TorchCnn, LearnsOnTwoRanks) {
+  const Ending ending = TorchCnn(2, {"--steps", "60", "--noise", "0.5", "--test-images", "301"});
+  EXPECT_EQ(ending.exit_code, 0) << ending.err;
+  EXPECT_THAT(ending.out, HasSubstr("replicas identical"));
+  float first = 0, last = 0, accuracy = 0;
+  const size_t at = ending.out.find("torch_cnn: ");
+  ASSERT_NE(at, std::string::npos) << ending.out;
+  ASSERT_EQ(std::sscanf(ending.out.c_str() + at, "torch_cnn: 2 ranks, loss %f to %f, accuracy %f %%", &first, &last,
+                        &accuracy),
+            3)
+      << ending.out;
+  EXPECT_LT(last, 0.7f * first);
+  EXPECT_GT(accuracy, 30);  // chance: 10
+}
+
+TEST(TorchCnn, SaysWhatItTakes) {
+  const Ending help = TorchCnn(1, {"--help"});
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_THAT(help.out, HasSubstr("--steps"));
+  EXPECT_EQ(TorchCnn(1, {"--step-size", "1"}).exit_code, 64);
+  const Ending odd = TorchCnn(2, {"--batch", "7"});
+  EXPECT_EQ(odd.exit_code, 1);
+  EXPECT_THAT(odd.err, HasSubstr("--batch must be a multiple"));
+}
+#endif
+
+}  // namespace
+}  // namespace gyre
