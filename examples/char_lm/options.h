@@ -20,7 +20,10 @@ struct Options {
   std::string checkpoint;        // file; empty: none
   int64_t checkpoint_every = 0;  // steps; 0: only at the end
   bool resume = false;
-  std::string loss_file;  // empty: none
+  std::string strategy;     // allreduce or ps; empty: GYRE_STRATEGY's
+  std::string consistency;  // of ps: bsp, ssp or async; empty: GYRE_STRATEGY's
+  int staleness = -1;       // of ssp, in steps; -1: GYRE_STRATEGY's
+  std::string loss_file;    // empty: none
   bool json = false;
   bool quiet = false;
   int context = 0;  // of the model, from the preset

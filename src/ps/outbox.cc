@@ -4,8 +4,8 @@
 
 namespace gyre::ps {
 
-void Outbox::Add(uint64_t sequence, std::span<const float> gradient) {
-  pushes_.push_back({from_, sequence, {gradient.begin(), gradient.end()}});
+void Outbox::Add(uint64_t sequence, float rate, std::span<const float> gradient) {
+  pushes_.push_back({from_, sequence, rate, Floats::CopyOf(std::as_bytes(gradient))});
   from_ = sequence + 1;
 }
 

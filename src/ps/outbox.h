@@ -7,7 +7,8 @@
 #include <cstdint>
 #include <deque>
 #include <span>
-#include <vector>
+
+#include "ps/floats.h"
 
 namespace gyre::ps {
 
@@ -16,11 +17,12 @@ class Outbox {
   struct Push {
     uint64_t from = 0;  // Message::from
     uint64_t sequence = 0;
-    std::vector<float> gradient{};
+    float rate = 0;  // the learning rate of the step
+    Floats gradient{};
   };
 
   // The push of step `sequence`, later than all before.
-  void Add(uint64_t sequence, std::span<const float> gradient);
+  void Add(uint64_t sequence, float rate, std::span<const float> gradient);
 
   // What is awaited next, as an acknowledgement says. True if that is news.
   bool Acknowledge(uint64_t next);

@@ -170,10 +170,10 @@ void Server::Push(int worker, const Message& message) {
   if (!ready_) return;
   const int slot = static_cast<int>(message.slot);
   Shard& shard = shards_[message.slot];
-  const auto outcome =
-      shard.Push(worker, message.from, message.sequence, message.values, [&](int from, uint64_t sequence) {
-        options_.applied({slot, from, message.incarnation, sequence});
-      });
+  const auto outcome = shard.Push(worker, message.from, message.sequence,
+                                  {message.values, message.rate, message.keeper}, [&](int from, uint64_t sequence) {
+                                    options_.applied({slot, from, message.incarnation, sequence});
+                                  });
   Send(worker, {.kind = Kind::kAck, .slot = message.slot, .sequence = shard.Next(worker)});
   if (outcome != Shard::Outcome::kTaken) return;
   changed_ = true;
@@ -208,10 +208,12 @@ void Server::MovedIn(int slot) {
 }
 
 void Server::SendValues(int worker, int slot, uint64_t clock) {
+  const Floats& values = shards_[static_cast<size_t>(slot)].held_values();
   Send(worker, {.kind = Kind::kValues,
                 .slot = static_cast<uint32_t>(slot),
                 .clock = clock,
-                .values = std::as_bytes(shards_[static_cast<size_t>(slot)].values())});
+                .values = values.bytes(),
+                .keeper = values});
 }
 
 void Server::Send(int worker, Message message) {

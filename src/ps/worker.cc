@@ -9,6 +9,14 @@
 
 namespace gyre::ps {
 
+namespace {
+
+float RateOf(const Rule& rule) {
+  return rule ? std::visit([](const auto& config) { return config.learning_rate; }, *rule) : 0.0f;
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(const WorkerOptions& options, const Layout& layout,
                                                        std::vector<float> model, const Clock& clock, Network& network,
                                                        Random& random) {
@@ -27,6 +35,7 @@ Worker::Worker(const WorkerOptions& options, const Layout& layout, std::vector<f
       time_(clock),
       network_(network),
       random_(random),
+      rate_(RateOf(options.rule)),
       model_(std::move(model)),
       peers_(static_cast<size_t>(layout.servers())),
       parts_(layout.partitions().size()),
@@ -209,7 +218,7 @@ absl::Status Worker::End(std::span<const float> gradient) {
   for (size_t i = 0; current && i < parts_.size(); ++i) {
     const Partition& partition = layout_.partitions()[i];
     const auto own = gradient.subspan(static_cast<size_t>(partition.offset), static_cast<size_t>(partition.count));
-    parts_[i].outbox.Add(clock_, own);
+    parts_[i].outbox.Add(clock_, rate_, own);
     if (!IsPresent(peers_[static_cast<size_t>(partition.server)])) UpdateLocally(i, own);
   }
   if (current) ++clock_;
@@ -233,6 +242,7 @@ void Worker::UpdateLocally(size_t partition, std::span<const float> gradient) {
   std::optional<Optimizer>& optimizer = parts_[partition].optimizer;
   // Its state begins anew with each absence: the server's is where the server is. Create checked the rule.
   if (!optimizer) optimizer = *Optimizer::Create(*options_.rule, std::span(&count, 1));
+  optimizer->SetLearningRate(rate_).IgnoreError();
   optimizer->Step(0, values, gradient).IgnoreError();
 }
 
@@ -254,6 +264,12 @@ void Worker::Tick() {
       SendPulls(server);
     }
   }
+}
+
+void Worker::Reach(int server) {
+  Peer& peer = peers_[static_cast<size_t>(server)];
+  peer.next_hello = peer.next_resend = time_.Now();
+  if (peer.member) peer.next_heartbeat = time_.Now();
 }
 
 TimePoint Worker::NextTick() const {
@@ -300,6 +316,7 @@ void Worker::SendHeartbeat(int server) {
 }
 
 void Worker::SendModel(int server) {
+  if (!options_.has_first_values) return;
   for (size_t slot = 0; slot < layout_.OfServer(server).size(); ++slot) {
     Send(server, {.kind = Kind::kInit,
                   .slot = static_cast<uint32_t>(slot),
@@ -317,7 +334,9 @@ void Worker::SendPushes(int server, uint64_t begin) {
                     .slot = static_cast<uint32_t>(slot),
                     .from = push.from,
                     .sequence = push.sequence,
-                    .values = std::as_bytes(std::span(push.gradient))});
+                    .rate = push.rate,
+                    .values = push.gradient.bytes(),
+                    .keeper = push.gradient});
     }
   }
 }
@@ -334,6 +353,12 @@ void Worker::Send(int server, Message message) {
   message.epoch = options_.epoch;
   message.incarnation = options_.incarnation;
   network_.Send(server, message);
+}
+
+bool Worker::delivered() const {
+  return std::ranges::all_of(parts_, [](const Part& part) {
+    return part.outbox.pushes().empty() || !part.outbox.IsPending(part.outbox.pushes().back());
+  });
 }
 
 std::vector<uint64_t> Worker::Oldest(int server) const {

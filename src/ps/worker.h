@@ -41,6 +41,7 @@ struct WorkerOptions {
   // Acknowledged pushes that are kept, a partition, until the server's snapshot has them: memory for as many gradients.
   // As many as steps are made between snapshots, and a server that dies loses nothing while its workers live.
   size_t retain = 16;
+  bool has_first_values = true;  // its first model may become the servers': true of one worker at least
   Guards guards{};
 };
 
@@ -65,6 +66,9 @@ class Worker {
 
   void Receive(int server, const Message& message);
 
+  // A way to the server has opened: what is to be said to it is said at once.
+  void Reach(int server);
+
   // To be called when NextTick() has come; earlier does no harm.
   void Tick();
   TimePoint NextTick() const;
@@ -84,6 +88,13 @@ class Worker {
   // past and is dropped: the next step is one of theirs. kFailedPrecondition: no step has begun; kInvalidArgument: the
   // gradient's size is not the model's.
   absl::Status End(std::span<const float> gradient);
+
+  // For the steps that end from now on. REQUIRES: finite, 0 or more
+  void SetLearningRate(float rate) { rate_ = rate; }
+  float learning_rate() const { return rate_; }
+
+  // All pushes have been acknowledged.
+  bool delivered() const;
 
   std::span<const float> model() const { return model_; }
   uint64_t clock() const { return clock_; }              // the next step
@@ -139,6 +150,7 @@ class Worker {
   Network& network_;
   Random& random_;
   absl::Status status_;
+  float rate_;
   std::vector<float> model_;
   std::vector<Peer> peers_;  // by server
   std::vector<Part> parts_;  // by partition
