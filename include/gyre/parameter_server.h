@@ -77,7 +77,8 @@ class GYRE_EXPORT ParameterServerClient {
   // over the workers, otherwise each gradient as it comes.
   absl::Status Push();
 
-  // Waits for the values of the next step, as the consistency has it, and writes them into the weights.
+  // Waits for the values of the next step, as the consistency has it, in the weights, which are written from Push on.
+  // If it fails they are partly of one step, partly of another.
   absl::Status Pull();
 
   // Both.

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "net/bytes.h"
 
@@ -18,9 +19,13 @@ class Floats {
   explicit Floats(size_t count) : data_(std::make_shared_for_overwrite<float[]>(count)), count_(count) {}
 
   // Whole floats of `bytes`, at any alignment.
-  static Floats CopyOf(Bytes bytes) {
-    Floats copy(bytes.size() / sizeof(float));
-    if (copy.count_ > 0) std::memcpy(copy.data_.get(), bytes.data(), copy.count_ * sizeof(float));
+  static Floats CopyOf(Bytes bytes) { return CopyOf(bytes, Floats()); }
+
+  // The same, in the memory of `used` where that fits and nobody else holds it: new memory costs as much as a copy.
+  static Floats CopyOf(Bytes bytes, Floats used) {
+    const size_t count = bytes.size() / sizeof(float);
+    Floats copy = used.unshared() && used.count_ == count ? std::move(used) : Floats(count);
+    if (count > 0) std::memcpy(copy.data_.get(), bytes.data(), count * sizeof(float));
     return copy;
   }
 
@@ -28,6 +33,9 @@ class Floats {
   size_t size() const { return count_; }
   std::span<const float> span() const { return {data_.get(), count_}; }
   Bytes bytes() const { return std::as_bytes(span()); }
+
+  // Whether nobody else holds it, so that it may be written. One thread holds them all.
+  bool unshared() const { return data_.use_count() == 1; }
 
   // For its maker, before others hold it; or after Unshare.
   std::span<float> writable() { return {data_.get(), count_}; }

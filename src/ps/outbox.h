@@ -43,9 +43,12 @@ class Outbox {
   const std::deque<Push>& pushes() const { return pushes_; }                         // in order
 
  private:
+  void DropFirst();
+
   uint64_t acknowledged_ = 0;
   uint64_t from_ = 0;  // of the next push
   std::deque<Push> pushes_;
+  Floats spare_;  // of a push that is not needed any more
 };
 
 }  // namespace gyre::ps

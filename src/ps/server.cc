@@ -9,6 +9,12 @@
 
 namespace gyre::ps {
 
+namespace {
+
+constexpr int kMostOfTime = 20;  // of so much time one part goes into snapshots at most: nobody is answered meanwhile
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options, const Layout& layout, const Clock& clock,
                                                       Network& network, Disk& disk) {
   if (options.server < 0 || options.server >= layout.servers()) {
@@ -279,7 +285,10 @@ absl::Status Server::Snapshot() {
   // Half the first values are nothing to come back to.
   const bool complete = AllHaveValues() && (ready_ || std::ssize(roster_.members()) >= options_.workers);
   if (!changed_ || !complete) return absl::OkStatus();
+  const TimePoint begin = clock_.Now();
   disk_status_ = snapshots_.Write(Content());
+  const Duration took = clock_.Now() - begin;
+  next_snapshot_ = begin + std::max(options_.snapshot_interval, kMostOfTime * took);
   if (!disk_status_.ok()) {
     next_snapshot_ = clock_.Now() + std::min(options_.snapshot_interval, options_.timing.timeout);
     return disk_status_;

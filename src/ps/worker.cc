@@ -25,18 +25,45 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(const WorkerOptions& opti
         absl::StrCat("a model of ", model.size(), " elements for a layout of ", layout.elements()));
   }
   if (options.rule) RETURN_IF_ERROR(Optimizer::Create(*options.rule, {}).status());
-  return std::unique_ptr<Worker>(new Worker(options, layout, std::move(model), clock, network, random));
+  std::unique_ptr<Worker> worker(new Worker(options, layout, clock, network, random));
+  worker->model_ = std::move(model);
+  for (const Partition& part : layout.partitions()) {
+    worker->values_.push_back(
+        std::span(worker->model_).subspan(static_cast<size_t>(part.offset), static_cast<size_t>(part.count)));
+  }
+  return worker;
 }
 
-Worker::Worker(const WorkerOptions& options, const Layout& layout, std::vector<float> model, const Clock& clock,
-               Network& network, Random& random)
+absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(const WorkerOptions& options, const Layout& layout,
+                                                       std::span<const std::span<float>> weights, const Clock& clock,
+                                                       Network& network, Random& random) {
+  std::vector<int64_t> offsets;
+  int64_t elements = 0;
+  for (const std::span<float> tensor : weights) {
+    offsets.push_back(elements);
+    elements += std::ssize(tensor);
+  }
+  if (elements != layout.elements()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("weights of ", elements, " elements for a layout of ", layout.elements()));
+  }
+  if (options.rule) RETURN_IF_ERROR(Optimizer::Create(*options.rule, {}).status());
+  std::unique_ptr<Worker> worker(new Worker(options, layout, clock, network, random));
+  for (const Partition& part : layout.partitions()) {
+    const auto tensor = static_cast<size_t>(part.tensor);
+    worker->values_.push_back(
+        weights[tensor].subspan(static_cast<size_t>(part.offset - offsets[tensor]), static_cast<size_t>(part.count)));
+  }
+  return worker;
+}
+
+Worker::Worker(const WorkerOptions& options, const Layout& layout, const Clock& clock, Network& network, Random& random)
     : options_(options),
       layout_(layout),
       time_(clock),
       network_(network),
       random_(random),
       rate_(RateOf(options.rule)),
-      model_(std::move(model)),
       peers_(static_cast<size_t>(layout.servers())),
       parts_(layout.partitions().size()),
       attended_(clock.Now()) {
@@ -210,9 +237,9 @@ absl::StatusOr<uint64_t> Worker::Begin() {
 
 absl::Status Worker::End(std::span<const float> gradient) {
   if (!computing_) return absl::FailedPreconditionError("no step has begun");
-  if (gradient.size() != model_.size()) {
+  if (static_cast<int64_t>(gradient.size()) != layout_.elements()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a gradient of ", gradient.size(), " elements for a model of ", model_.size()));
+        absl::StrCat("a gradient of ", gradient.size(), " elements for a model of ", layout_.elements()));
   }
   const bool current = *std::exchange(computing_, std::nullopt) == clock_;
   for (size_t i = 0; current && i < parts_.size(); ++i) {
@@ -367,11 +394,6 @@ std::vector<uint64_t> Worker::Oldest(int server) const {
     oldest.push_back(parts_[static_cast<size_t>(partition)].outbox.Oldest());
   }
   return oldest;
-}
-
-std::span<float> Worker::ValuesOf(size_t partition) {
-  const Partition& part = layout_.partitions()[partition];
-  return std::span(model_).subspan(static_cast<size_t>(part.offset), static_cast<size_t>(part.count));
 }
 
 }  // namespace gyre::ps

@@ -77,15 +77,15 @@ class ParameterServerClient::State {
 
   absl::Status Start() {
     if (client_ != nullptr) return absl::FailedPreconditionError("Start was called before");
-    std::vector<float> model;
+    size_t elements = 0;
     for (const auto& weights : weights_) {
-      gradients_.emplace_back(model.size(), weights.size());
-      model.insert(model.end(), weights.begin(), weights.end());
+      gradients_.emplace_back(elements, weights.size());
+      elements += weights.size();
     }
-    const int64_t bytes = std::max<int64_t>(1, std::ssize(model) * static_cast<int64_t>(sizeof(float)));
+    const auto bytes = static_cast<int64_t>(std::max<size_t>(1, elements * sizeof(float)));
     options_.worker.retain = static_cast<size_t>(std::min(given_.retain_bytes / bytes, kMostRetained));
-    gradient_.resize(model.size());
-    ASSIGN_OR_RETURN(client_, ps::Client::Create(options_, std::move(model)));
+    gradient_.resize(elements);
+    ASSIGN_OR_RETURN(client_, ps::Client::Create(options_, weights_));
     return Pull();
   }
 
@@ -101,12 +101,7 @@ class ParameterServerClient::State {
 
   absl::Status Pull() {
     RETURN_IF_ERROR(CheckStarted());
-    ASSIGN_OR_RETURN(const uint64_t step, client_->Begin(Deadline(), [this](std::span<const float> model) {
-                       for (const std::span<float> weights : weights_) {
-                         std::copy_n(model.begin(), weights.size(), weights.begin());
-                         model = model.subspan(weights.size());
-                       }
-                     }));
+    ASSIGN_OR_RETURN(const uint64_t step, client_->Begin(Deadline()));
     step_ = static_cast<int64_t>(step);
     return absl::OkStatus();
   }

@@ -84,7 +84,7 @@ class ProcessTest : public testing::Test {
   static std::vector<Tensor> Tensors() { return {{"a", 7}, {"b", 0}, {"c", (kPartitionBytes / 4) + 3}, {"d", 1}}; }
   static size_t Elements() { return static_cast<size_t>(kPartitionBytes / 4) + 11; }
 
-  std::unique_ptr<Client> Worker(int worker, uint64_t life = 1) {
+  std::unique_ptr<Client> Worker(int worker, std::vector<float>& model, uint64_t life = 1) {
     ClientOptions options{
         .servers = {},
         .job_id = "job",
@@ -96,22 +96,25 @@ class ProcessTest : public testing::Test {
                   .rule = Momentum{.learning_rate = 0.5f},
                   .snapshot_interval = milliseconds(200)}};
     for (const auto& server : servers_) options.servers.push_back(server->endpoint());
-    return *Client::Create(std::move(options), std::vector<float>(Elements(), worker == 0 ? 2.0f : -1.0f));
+    model.assign(Elements(), worker == 0 ? 2.0f : -1.0f);
+    std::vector<std::span<float>> weights;
+    size_t offset = 0;
+    for (const Tensor& tensor : Tensors()) {
+      weights.push_back(std::span(model).subspan(offset, static_cast<size_t>(tensor.count)));
+      offset += static_cast<size_t>(tensor.count);
+    }
+    return *Client::Create(std::move(options), weights);
   }
 
   static float RateOf(int step) { return 0.1f / static_cast<float>(1 + step); }
 
   // The gradient depends on the model: values that are late or lost show.
-  static absl::Status Step(Client& client, int worker, int step, std::vector<float>& gradient) {
-    RETURN_IF_ERROR(client
-                        .Begin(Soon(),
-                               [&](std::span<const float> model) {
-                                 for (size_t i = 0; i < gradient.size(); ++i) {
-                                   gradient[i] =
-                                       model[i] * 0.5f + static_cast<float>((i + static_cast<size_t>(worker)) % 7);
-                                 }
-                               })
-                        .status());
+  static absl::Status Step(Client& client, int worker, int step, const std::vector<float>& model,
+                           std::vector<float>& gradient) {
+    RETURN_IF_ERROR(client.Begin(Soon()).status());
+    for (size_t i = 0; i < gradient.size(); ++i) {
+      gradient[i] = model[i] * 0.5f + static_cast<float>((i + static_cast<size_t>(worker)) % 7);
+    }
     return client.End(gradient, RateOf(step));
   }
 
@@ -121,14 +124,14 @@ class ProcessTest : public testing::Test {
     std::vector<std::thread> threads;
     for (int worker = 0; worker < workers_; ++worker) {
       threads.emplace_back([&, worker] {
-        auto client = Worker(worker);
+        std::vector<float>& model = models[static_cast<size_t>(worker)];
+        auto client = Worker(worker, model);
         std::vector<float> gradient(Elements());
         for (int step = 0; step < steps; ++step) {
-          ASSERT_THAT(Step(*client, worker, step, gradient), IsOk()) << worker << " " << step;
+          ASSERT_THAT(Step(*client, worker, step, model, gradient), IsOk()) << worker << " " << step;
           between(worker, step);
         }
-        ASSERT_THAT(client->Begin(Soon(), [&](std::span<const float> m) { models[worker].assign(m.begin(), m.end()); }),
-                    IsOk());
+        ASSERT_THAT(client->Begin(Soon()), IsOk());
         ASSERT_THAT(client->Deliver(Soon()), IsOk());
       });
     }
@@ -185,15 +188,17 @@ TEST_F(ProcessTest, AWorkerThatStartsAnewGoesOnWhereTheOthersAre) {
     StartServers(2);
     std::vector<float> gradient(Elements());
     std::thread other([&] {
-      auto client = Worker(1);
-      std::vector<float> own(Elements());
-      for (int step = 0; step < 8; ++step) ASSERT_THAT(Step(*client, 1, step, own), IsOk());
+      std::vector<float> model, own(Elements());
+      auto client = Worker(1, model);
+      for (int step = 0; step < 8; ++step) ASSERT_THAT(Step(*client, 1, step, model, own), IsOk());
       ASSERT_THAT(client->Deliver(Soon()), IsOk());
     });
-    auto client = Worker(0);
-    for (int step = 0; step < 3; ++step) ASSERT_THAT(Step(*client, 0, step, gradient), IsOk());
-    client = Worker(0, 2);
-    for (int step = 3; step < 8; ++step) ASSERT_THAT(Step(*client, 0, step, gradient), IsOk());
+    std::vector<float> model;
+    auto client = Worker(0, model);
+    for (int step = 0; step < 3; ++step) ASSERT_THAT(Step(*client, 0, step, model, gradient), IsOk());
+    client.reset();
+    client = Worker(0, model, 2);
+    for (int step = 3; step < 8; ++step) ASSERT_THAT(Step(*client, 0, step, model, gradient), IsOk());
     other.join();
   }
 }
@@ -201,18 +206,19 @@ TEST_F(ProcessTest, AWorkerThatStartsAnewGoesOnWhereTheOthersAre) {
 TEST_F(ProcessTest, WorkersThatDifferAreRefused) {
   StartServers(1);
   workers_ = 1;
-  auto first = Worker(0);
-  ASSERT_THAT(first->Begin(Soon(), [](std::span<const float>) {}), IsOk());
+  std::vector<float> model, another;
+  auto first = Worker(0, model);
+  ASSERT_THAT(first->Begin(Soon()), IsOk());
   workers_ = 2;
-  auto other = Worker(1);
-  EXPECT_THAT(other->Begin(Soon(), [](std::span<const float>) {}),
-              MatchesStatus(absl::StatusCode::kFailedPrecondition, "not those of the others"));
+  auto other = Worker(1, another);
+  EXPECT_THAT(other->Begin(Soon()), MatchesStatus(absl::StatusCode::kFailedPrecondition, "not those of the others"));
 }
 
 TEST_F(ProcessTest, TimeThatIsOverSaysWhatWasWaitedFor) {
   StartServers(1);
-  auto alone = Worker(0);
-  EXPECT_THAT(alone->Begin(std::chrono::steady_clock::now() + milliseconds(300), [](std::span<const float>) {}),
+  std::vector<float> model;
+  auto alone = Worker(0, model);
+  EXPECT_THAT(alone->Begin(std::chrono::steady_clock::now() + milliseconds(300)),
               MatchesStatus(absl::StatusCode::kDeadlineExceeded, "server 0"));
 }
 

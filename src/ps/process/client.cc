@@ -9,14 +9,15 @@
 
 namespace gyre::ps {
 
-absl::StatusOr<std::unique_ptr<Client>> Client::Create(ClientOptions options, std::vector<float> model) {
+absl::StatusOr<std::unique_ptr<Client>> Client::Create(ClientOptions options,
+                                                       std::span<const std::span<float>> weights) {
   ASSIGN_OR_RETURN(Layout layout, Layout::Create(options.setup.tensors, static_cast<int>(options.servers.size())));
   options.setup.servers = layout.servers();
   options.worker.rule = options.setup.rule;
   ASSIGN_OR_RETURN(auto loop, EventLoop::Create());
   std::unique_ptr<Client> client(new Client(std::move(options), std::move(layout), std::move(loop)));
-  ASSIGN_OR_RETURN(client->worker_, Worker::Create(client->options_.worker, client->layout_, std::move(model),
-                                                   client->clock_, *client, *client));
+  ASSIGN_OR_RETURN(client->worker_,
+                   Worker::Create(client->options_.worker, client->layout_, weights, client->clock_, *client, *client));
   ASSIGN_OR_RETURN(client->thread_, StartThread("speak with parameter servers", [c = client.get()] { c->Run(); }));
   return client;
 }
@@ -38,7 +39,7 @@ Client::~Client() {
   if (thread_.joinable()) thread_.join();
 }
 
-absl::StatusOr<uint64_t> Client::Begin(TimePoint deadline, const std::function<void(std::span<const float>)>& read) {
+absl::StatusOr<uint64_t> Client::Begin(TimePoint deadline) {
   uint64_t begun = 0;
   RETURN_IF_ERROR(Call(
       [&]() -> std::optional<absl::Status> {
@@ -46,7 +47,6 @@ absl::StatusOr<uint64_t> Client::Begin(TimePoint deadline, const std::function<v
         const absl::StatusOr<uint64_t> step = worker_->Begin();
         if (!step.ok()) return step.status();
         begun = *step;
-        read(worker_->model());
         return absl::OkStatus();
       },
       deadline));

@@ -37,15 +37,17 @@ struct ClientOptions {
 // Calls are for one thread at a time. Those with a deadline block until then at most.
 class Client final : private Network, private Random {
  public:
-  // `model`: see Worker::Create; only one worker's with WorkerOptions::has_first_values counts. Connects in the
-  // background, and again whenever a connection ends.
-  static absl::StatusOr<std::unique_ptr<Client>> Create(ClientOptions options, std::vector<float> model);
+  // `weights`: a span a tensor of the setup, which outlive this object; written between End and Begin, from another
+  // thread, and first by servers that have no values if WorkerOptions::has_first_values. Connects in the background,
+  // and again whenever a connection ends.
+  static absl::StatusOr<std::unique_ptr<Client>> Create(ClientOptions options,
+                                                        std::span<const std::span<float>> weights);
   ~Client() override;
 
-  // Waits until the next step may begin, and begins it; then calls `read` with its model.
+  // Waits until the next step may begin, and begins it: the weights are its model.
   // Returns its number. Besides Worker::Begin's:
   //   kDeadlineExceeded  says what was waited for
-  absl::StatusOr<uint64_t> Begin(TimePoint deadline, const std::function<void(std::span<const float>)>& read);
+  absl::StatusOr<uint64_t> Begin(TimePoint deadline);
 
   // Pushes; returns when the gradient may be written again.
   absl::Status End(std::span<const float> gradient, float learning_rate);

@@ -113,7 +113,8 @@ void Link::TakeFrame(Frame frame) {
   }
   arriving_ = {std::move(frame.payload), {}, 0};
   if (frame.header.sequence == 0) return Finish();
-  arriving_.floats = Floats(frame.header.sequence);
+  const bool fits = spare_.unshared() && spare_.size() == frame.header.sequence;
+  arriving_.floats = fits ? std::exchange(spare_, Floats()) : Floats(frame.header.sequence);
   receiving_floats_ = true;
 }
 
@@ -128,6 +129,8 @@ void Link::Finish() {
   message->values = arriving_.floats.bytes();
   message->keeper = arriving_.floats;
   events_.on_message(*message);
+  message->keeper = {};
+  if (arriving_.floats.unshared()) spare_ = std::move(arriving_.floats);
   arriving_ = {};
 }
 

@@ -79,6 +79,7 @@ class Link {
   FrameDecoder decoder_;
   std::vector<std::byte> staging_;
   Arriving arriving_;
+  Floats spare_;  // floats that nobody kept
   bool receiving_floats_ = false;
   std::deque<Outgoing> queue_;
   size_t sent_ = 0;  // bytes of the first
