@@ -38,6 +38,30 @@ struct NamedOptions {
 // One operation by name from its submission to its end: in a frozen order, and negotiated each time.
 absl::Status RunNamed(const NamedOptions& options);
 
+struct ServersOptions {
+  int64_t elements = 25'500'000;  // ResNet-50's
+  int samples = 20;
+};
+
+// A push and a pull of a model through the job's parameter servers (gyrerun --servers); a step of BSP, summed.
+absl::Status RunServers(const ServersOptions& options);
+
+struct AdviseOptions {
+  std::string model = "102M";  // bytes of its gradients
+  int hosts = 8;
+  int workers_per_host = 1;
+  int servers = 8;           // hosts more, at most
+  double latency = 20;       // us
+  double bandwidth = 10;     // Gbit/s of a host, each way
+  double reduction = 10;     // GB/s
+  double compression = 0.5;  // bytes sent of a byte
+  double codec = 4;          // GB/s
+};
+
+// What exchanging a model's gradients costs by allreduce and through parameter servers, the cheapest first. Needs no
+// other rank.
+absl::Status RunAdvise(const AdviseOptions& options);
+
 struct PriceOptions {
   std::string operation = "allreduce";  // "all": every one
   std::vector<int> ranks = {4, 64, 1024, 16384};

@@ -82,6 +82,42 @@ void AddNamed(CLI::App& app, gyre::bench::NamedOptions& options) {
   command->add_option("--iters", options.samples, "Samples")->check(CLI::PositiveNumber)->capture_default_str();
 }
 
+void AddServers(CLI::App& app, gyre::bench::ServersOptions& options) {
+  CLI::App* command = app.add_subcommand("ps", "A push and a pull through parameter servers (gyrerun --servers)");
+  command->add_option("--elements", options.elements, "Floats of the model")
+      ->check(CLI::Range(1, 1'000'000'000))
+      ->capture_default_str();
+  command->add_option("--iters", options.samples, "Samples")->check(CLI::Range(1, 100'000))->capture_default_str();
+}
+
+void AddAdvise(CLI::App& app, gyre::bench::AdviseOptions& options) {
+  CLI::App* command =
+      app.add_subcommand("advise", "Allreduce or parameter servers, and how many of them, by formula; start it alone");
+  command->add_option("--model", options.model, "Bytes of the gradients (102M)")->capture_default_str();
+  command->add_option("--hosts", options.hosts, "Hosts with workers")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--workers-per-host", options.workers_per_host, "Workers of each")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--servers", options.servers, "Hosts more that could be servers, at most")
+      ->check(CLI::Range(0, 100'000))
+      ->capture_default_str();
+  command->add_option("--latency", options.latency, "us, one way")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--bandwidth", options.bandwidth, "Gbit/s of a host, each way")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--reduction", options.reduction, "GB/s that a host adds up")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--compression", options.compression, "Bytes sent of a byte, where there is compression")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command->add_option("--codec", options.codec, "GB/s of a codec")->check(CLI::PositiveNumber)->capture_default_str();
+}
+
 void AddPrice(CLI::App& app, gyre::bench::PriceOptions& options) {
   CLI::App* command = app.add_subcommand(
       "price", "What each algorithm between hosts would cost on any number of them, simulated; start it alone");
@@ -205,6 +241,8 @@ struct Options {
   gyre::bench::SweepOptions memory;
   gyre::bench::KernelOptions kernels;
   gyre::bench::NamedOptions named;
+  gyre::bench::ServersOptions servers;
+  gyre::bench::AdviseOptions advise;
   gyre::bench::PriceOptions price;
   gyre::bench::StepOptions step;
   gyre::bench::CompressionOptions compression;
@@ -215,6 +253,8 @@ absl::Status Run(const CLI::App& app, const Options& options, const std::string&
   if (app.got_subcommand("kernels")) return gyre::bench::RunKernels(options.kernels);
   if (app.got_subcommand("compression")) return gyre::bench::RunCompression(options.compression, line);
   if (app.got_subcommand("named")) return gyre::bench::RunNamed(options.named);
+  if (app.got_subcommand("ps")) return gyre::bench::RunServers(options.servers);
+  if (app.got_subcommand("advise")) return gyre::bench::RunAdvise(options.advise);
   if (app.got_subcommand("price")) return gyre::bench::RunPrice(options.price, line);
   if (app.got_subcommand("step")) return gyre::bench::RunStep(options.step, line);
   if (app.got_subcommand("tune")) return gyre::bench::RunTune(options.tune, line);
@@ -236,6 +276,8 @@ int main(int argc, char** argv) {
   AddMemory(app, options.memory);
   AddKernels(app, options.kernels);
   AddNamed(app, options.named);
+  AddServers(app, options.servers);
+  AddAdvise(app, options.advise);
   AddPrice(app, options.price);
   AddStep(app, options.step);
   AddCompression(app, options.compression);

@@ -40,19 +40,22 @@ void PrintEnd(const Options& options, const Outcome& outcome) {
   std::printf(
       "held-out text: %.4f bits per character; %.1f steps/s, %.0f%% of the time in communication; replicas %s\n",
       outcome.heldout_bits_per_char, outcome.times.steps_per_second(), 100 * outcome.times.communication_fraction(),
-      outcome.odd_rank < 0 ? "identical" : "DIFFER");
+      outcome.by_servers     ? "not compared"
+      : outcome.odd_rank < 0 ? "identical"
+                             : "DIFFER");
 }
 
 void PrintJson(const Options& options, const Outcome& outcome, int ranks) {
   const double speed = outcome.times.steps_per_second();
-  const nlohmann::ordered_json json = {{"ranks", ranks},
-                                       {"steps", outcome.step},
-                                       {"heldout_bits_per_char", outcome.heldout_bits_per_char},
-                                       {"params_hash", absl::StrFormat("%016x", outcome.weights_hash)},
-                                       {"replicas_identical", outcome.odd_rank < 0},
-                                       {"chars_per_s", speed * static_cast<double>(options.batch)},
-                                       {"steps_per_s", speed},
-                                       {"comm_fraction", outcome.times.communication_fraction()}};
+  using Json = nlohmann::ordered_json;
+  const Json json = {{"ranks", ranks},
+                     {"steps", outcome.step},
+                     {"heldout_bits_per_char", outcome.heldout_bits_per_char},
+                     {"params_hash", absl::StrFormat("%016x", outcome.weights_hash)},
+                     {"replicas_identical", outcome.by_servers ? Json() : Json(outcome.odd_rank < 0)},
+                     {"chars_per_s", speed * static_cast<double>(options.batch)},
+                     {"steps_per_s", speed},
+                     {"comm_fraction", outcome.times.communication_fraction()}};
   std::printf("%s\n", json.dump().c_str());
 }
 

@@ -58,6 +58,15 @@ void AddOptions(CLI::App& app, Options& options, std::string& preset) {
       ->needs(checkpoint);
   app.add_flag("--resume", options.resume, "Go on from --checkpoint, to the bit as if never stopped")
       ->needs(checkpoint);
+  app.add_option(
+         "--strategy", options.strategy,
+         "allreduce, or ps: through parameter servers (gyrerun --servers), where ranks do not wait for a step's "
+         "end together, nor stop together, and need no checkpoint")
+      ->check(CLI::IsMember({"allreduce", "ps"}));
+  app.add_option("--consistency", options.consistency, "Of ps: bsp, ssp or async")
+      ->check(CLI::IsMember({"bsp", "ssp", "async"}));
+  app.add_option("--staleness", options.staleness, "Of ssp: steps that the fastest rank may be ahead")
+      ->check(CLI::Range(0, kMost));
   app.add_option("--loss-file", options.loss_file,
                  "Write a line \"step,loss\" a step (with --resume: from the checkpoint on)");
   app.add_flag("--json", options.json, "End with one line of JSON");

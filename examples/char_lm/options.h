@@ -25,6 +25,9 @@ struct Options {
   double sparsity = 0;      // of a compression that has one; 0: its own
   bool masking = true;      // dgc's momentum factor masking
   bool momentum = false;    // momentum SGD in place of Adam
+  std::string strategy;     // allreduce or ps; empty: GYRE_STRATEGY's
+  std::string consistency;  // of ps: bsp, ssp or async; empty: GYRE_STRATEGY's
+  int staleness = -1;       // of ssp, in steps; -1: GYRE_STRATEGY's
   bool json = false;
   bool quiet = false;
   int context = 0;  // of the model, from the preset

@@ -96,21 +96,24 @@ class Trainer {
         progress_(leader() && !options.quiet, options.steps, options.batch) {}
 
   absl::StatusOr<Outcome> Run() {
-    RETURN_IF_ERROR(CheckRanksAgree());
+    RETURN_IF_ERROR(MakeOptimizer());
+    if (!by_servers()) RETURN_IF_ERROR(CheckRanksAgree());
     RETURN_IF_ERROR(Prepare());
     ASSIGN_OR_RETURN(const int signal_number, Loop());
     progress_.EndLine();
     RETURN_IF_ERROR(SaveCheckpoint());
-    Outcome outcome{.stopped_by = signal_number, .step = step_, .times = times_};
+    Outcome outcome{.stopped_by = signal_number, .step = step_, .times = times_, .by_servers = by_servers()};
     if (signal_number != 0) return outcome;
     ASSIGN_OR_RETURN(outcome.heldout_bits_per_char, Evaluate());
     outcome.weights_hash = XXH3_64bits(weights_.data(), weights_.size() * sizeof(float));
+    if (by_servers()) return outcome;
     ASSIGN_OR_RETURN(outcome.odd_rank, FindOddRank(outcome.weights_hash));
     return outcome;
   }
 
  private:
   bool leader() const { return world_.rank() == 0; }
+  bool by_servers() const { return optimizer_->strategy() == gyre::Strategy::kParameterServer; }
 
   // The lowest rank whose value is not rank 0's; -1 if all are equal.
   absl::StatusOr<int> FindOddRank(uint64_t value) {
@@ -132,16 +135,30 @@ class Trainer {
     return absl::InvalidArgumentError(absl::StrCat("rank ", odd, " has another text or other options than rank 0"));
   }
 
-  // The optimizer, with memory for gradients, and weights: rank 0's new ones or those of the checkpoint.
-  absl::Status Prepare() {
+  absl::Status MakeOptimizer() {
+    gyre::DistributedOptions distributed;
+    ASSIGN_OR_RETURN(distributed.reducer, ReductionOf(options_));
+    if (options_.strategy == "allreduce") distributed.strategy = gyre::Strategy::kAllreduce;
+    if (options_.strategy == "ps") distributed.strategy = gyre::Strategy::kParameterServer;
+    if (options_.consistency == "bsp") distributed.servers.consistency = gyre::Consistency::kBsp;
+    if (options_.consistency == "ssp") distributed.servers.consistency = gyre::Consistency::kSsp;
+    if (options_.consistency == "async") distributed.servers.consistency = gyre::Consistency::kAsync;
+    if (options_.staleness >= 0) distributed.servers.staleness = options_.staleness;
     // beta2 below Adam's usual 0.999: trainings here are short.
     gyre::OptimizerConfig config = gyre::Adam{.learning_rate = options_.learning_rate, .beta2 = 0.99f};
     if (options_.momentum) config = gyre::Momentum{.learning_rate = options_.learning_rate, .momentum = kMomentum};
-    ASSIGN_OR_RETURN(const gyre::ReducerOptions reduction, ReductionOf(options_));
-    ASSIGN_OR_RETURN(optimizer_, gyre::DistributedOptimizer::Create(world_, config, reduction));
+    ASSIGN_OR_RETURN(optimizer_, gyre::DistributedOptimizer::Create(world_, config, distributed));
+    if (!by_servers() || options_.checkpoint.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError("with parameter servers there is no --checkpoint: they keep the model");
+  }
+
+  // Memory for gradients, and weights: rank 0's new ones or those of the checkpoint, or what the servers have.
+  absl::Status Prepare() {
     RETURN_IF_ERROR(RegisterWeights());
     const std::array<int64_t, 1> extras = {kExtras};
-    ASSIGN_OR_RETURN(extras_index_, optimizer_->reducer().Register("extras", extras));
+    if (!by_servers()) {
+      ASSIGN_OR_RETURN(extras_index_, optimizer_->reducer().Register("extras", extras));
+    }
     std::vector<std::byte> optimizer_state;
     if (options_.resume) {
       ASSIGN_OR_RETURN(optimizer_state, Resume());
@@ -149,6 +166,7 @@ class Trainer {
       model_.Initialise(options_.seed, weights_);
     }
     RETURN_IF_ERROR(optimizer_->Start());  // from here on all ranks have rank 0's weights
+    if (by_servers()) step_ = optimizer_->step();
     if (options_.resume) RETURN_IF_ERROR(optimizer_->Restore(optimizer_state));
     // Now rather than when all is trained.
     if (leader() && !options_.checkpoint.empty()) RETURN_IF_ERROR(CheckWritable(options_.checkpoint));
@@ -224,11 +242,8 @@ class Trainer {
   absl::StatusOr<double> Step() {
     const auto started = Clock::now();
     ++step_;
-    const std::span<float> extra = optimizer_->gradient(extras_index_);
-    extra[kLoss] = ComputeShard();
-    extra[kInterrupts] = stop_signal_.received() == SIGINT ? 1.0f : 0.0f;
-    extra[kTerminations] = stop_signal_.received() == SIGTERM ? 1.0f : 0.0f;
-    RETURN_IF_ERROR(optimizer_->Ready(extras_index_));
+    float loss = ComputeShard();
+    if (!by_servers()) RETURN_IF_ERROR(ShareExtras(loss));
     for (auto piece = pieces_.rbegin(); piece != pieces_.rend(); ++piece) {
       RETURN_IF_ERROR(optimizer_->Ready(piece->index));
     }
@@ -237,7 +252,19 @@ class Trainer {
     ++times_.steps;
     times_.communication_seconds += summary.exposed_seconds;
     times_.seconds += Seconds(Clock::now() - started);
-    return extra[kLoss];
+    // Of a step's whole batch, or as if the other ranks' parts were like this one's.
+    if (!by_servers()) return optimizer_->gradient(extras_index_)[kLoss];
+    step_ = optimizer_->step();
+    loss *= static_cast<float>(world_.size());
+    return loss;
+  }
+
+  absl::Status ShareExtras(float loss) {
+    const std::span<float> extra = optimizer_->gradient(extras_index_);
+    extra[kLoss] = loss;
+    extra[kInterrupts] = stop_signal_.received() == SIGINT ? 1.0f : 0.0f;
+    extra[kTerminations] = stop_signal_.received() == SIGTERM ? 1.0f : 0.0f;
+    return optimizer_->Ready(extras_index_);
   }
 
   float Rate() const {
@@ -271,21 +298,24 @@ class Trainer {
 
   // What the ranks' signals came to in the step's reduction: the same on all of them.
   int AgreedSignal() const {
+    if (by_servers()) return stop_signal_.received();
     const std::span<const float> extra = optimizer_->gradient(extras_index_);
     if (extra[kInterrupts] > 0) return SIGINT;
     return extra[kTerminations] > 0 ? SIGTERM : 0;
   }
 
-  // Bits a held-out character; each rank computes its part of them.
+  // Bits a held-out character; each rank computes its part of them, or rank 0 all.
   absl::StatusOr<double> Evaluate() {
-    const Range mine = Shard(corpus_.heldout(), world_.rank(), world_.size());
+    if (by_servers() && !leader()) return 0.0;
+    const Range mine =
+        by_servers() ? Range{0, corpus_.heldout()} : Shard(corpus_.heldout(), world_.rank(), world_.size());
     std::array<double, 1> loss = {0};
     for (int64_t first = mine.first; first < mine.last; first += kEvaluationSlice) {
       const int64_t last = std::min(first + kEvaluationSlice, mine.last);
       TakeSamples(corpus_, options_.context, {corpus_.training + first, corpus_.training + last}, samples_);
       loss[0] += model_.Loss(weights_, samples_);
     }
-    RETURN_IF_ERROR(world_.AllReduce(loss));
+    if (!by_servers()) RETURN_IF_ERROR(world_.AllReduce(loss));
     return loss[0] / static_cast<double>(corpus_.heldout()) / std::numbers::ln2;
   }
 

@@ -21,8 +21,12 @@ struct Outcome {
   double heldout_bits_per_char = 0;
   uint64_t weights_hash = 0;  // of this rank's
   int odd_rank = -1;          // the lowest rank whose weights are not rank 0's; -1: all are identical
+  bool by_servers = false;    // nobody compared the ranks' weights; the held-out text is rank 0's work alone
 };
 
+// With parameter servers ranks train and end each for itself, a rank that was started again goes on where the others
+// are, and nothing here is collective.
+//
 // Collective: every rank of the job calls it with equal options and the same text. Progress and files are rank 0's.
 // The status of any gyre call that fails is returned as it is; kInvalidArgument if the ranks' options or texts differ.
 absl::StatusOr<Outcome> Train(gyre::Runtime& runtime, const Options& options, const Corpus& corpus,

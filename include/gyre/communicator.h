@@ -143,8 +143,10 @@ class GYRE_EXPORT Communicator {
   absl::StatusOr<std::unique_ptr<Communicator>> Split(std::span<const int> ranks, const CallOptions& options = {});
 
  private:
+  friend class DistributedOptimizer;
   friend class GradientReducer;
   friend class NamedOperations;
+  friend class ParameterServerClient;
   friend class Runtime;
   explicit Communicator(std::shared_ptr<internal::CommunicatorState> state);
   absl::Status Run(internal::Call&& call);

@@ -24,16 +24,33 @@
 #include "gyre/communicator.h"
 #include "gyre/export.h"
 #include "gyre/optimizer.h"
+#include "gyre/options.h"
+#include "gyre/parameter_server.h"
 #include "gyre/reducer.h"
 
 namespace gyre {
+
+namespace internal {
+class ServerTraining;
+}
+
+// With Strategy::kParameterServer the same program trains through parameter servers (gyre/parameter_server.h): weights
+// are those of the servers, Step pushes and pulls. Of ReducerOptions op, prescale, postscale and timeout count (kSum
+// and scales: of a step's gradients in kBsp, of each one otherwise); max_norm, skip_non_finite, accumulate, plan,
+// compression and rows are kInvalidArgument. No call is collective then, and what is said below of averages is what
+// servers make of gradients.
+struct DistributedOptions {
+  std::optional<Strategy> strategy = std::nullopt;  // default: GYRE_STRATEGY, or kAllreduce
+  ReducerOptions reducer = {};
+  ParameterServerOptions servers = {};  // of kParameterServer
+};
 
 // With a Dgc (ReducerOptions::compression), momentum is accumulated before it, on each rank (momentum correction): the
 // config must be Momentum with the same momentum and Nesterov's form or not, or Sgd for a Dgc without momentum, so that
 // the same training goes on where gradients travel dense (GradientReducer::carries_momentum). Weights whose results are
 // velocities are updated without momentum of their own; weight decay stays outside of the compression.
 //
-// Threads, blocking and errors are GradientReducer's where nothing else is said.
+// Threads, blocking and errors are GradientReducer's, or ParameterServerClient's, where nothing else is said.
 class GYRE_EXPORT DistributedOptimizer {
  public:
   // Collective over `communicator`, which must live until Start has returned. kInvalidArgument for a Dgc with another
@@ -41,8 +58,14 @@ class GYRE_EXPORT DistributedOptimizer {
   static absl::StatusOr<std::unique_ptr<DistributedOptimizer>> Create(Communicator& communicator,
                                                                       const OptimizerConfig& config,
                                                                       const ReducerOptions& options = {});
+  static absl::StatusOr<std::unique_ptr<DistributedOptimizer>> Create(Communicator& communicator,
+                                                                      const OptimizerConfig& config,
+                                                                      const DistributedOptions& options);
+  ~DistributedOptimizer();
   DistributedOptimizer(const DistributedOptimizer&) = delete;
   DistributedOptimizer& operator=(const DistributedOptimizer&) = delete;
+
+  Strategy strategy() const { return servers_ == nullptr ? Strategy::kAllreduce : Strategy::kParameterServer; }
 
   // Before Start. The weights stay the program's, must live as long as this object, and may not move. Returns the
   // index, which is the reducer's.
@@ -50,13 +73,14 @@ class GYRE_EXPORT DistributedOptimizer {
 
   // The same with a shape, of as many elements: compression is of gradients of two dimensions or more.
   absl::StatusOr<int> Register(std::string_view name, std::span<float> weights, std::span<const int64_t> shape);
+
   // The same for weights that are `rows` rows one after the other, whose gradient is given as some of them (ReadyRows).
   // Only rows that some rank gave are updated: Optimizer::StepRows says what that means for each rule.
   // kInvalidArgument also for weights that are not so many rows.
   absl::StatusOr<int> RegisterRows(std::string_view name, std::span<float> weights, int64_t rows);
 
   // Before Start, more can be registered with the reducer itself: it is reduced along with the gradients, and nothing
-  // is updated from it.
+  // is updated from it. REQUIRES: strategy() is kAllreduce
   GradientReducer& reducer() { return *reducer_; }
 
   // Collective: agrees on the parameters (GradientReducer::Start) and gives all ranks rank 0's weights.
@@ -67,27 +91,29 @@ class GYRE_EXPORT DistributedOptimizer {
   std::span<float> gradient(int index) const;
 
   // GradientReducer's. `gradient` has as many elements as the weights.
-  absl::Status Ready(int index) { return reducer_->Ready(index); }
-  absl::Status Ready(int index, std::span<float> gradient) { return reducer_->Ready(index, gradient); }
-  absl::Status ReadyRows(int index, std::span<const int64_t> rows, ConstTensorView values) {
-    return reducer_->ReadyRows(index, rows, values);
-  }
-  absl::Status Missing(int index) { return reducer_->Missing(index); }
+  absl::Status Ready(int index);
+  absl::Status Ready(int index, std::span<float> gradient);
+  absl::Status ReadyRows(int index, std::span<const int64_t> rows, ConstTensorView values);
+  absl::Status Missing(int index);
 
   // Waits for the averages and updates all weights, unless the step was skipped (ReducerOptions::skip_non_finite) or
   // was only added up (ReducerOptions::accumulate).
   absl::StatusOr<StepSummary> Step();
 
+  // How many steps the weights have had: since Start; with parameter servers in all, whoever made them.
+  int64_t step() const;
+
   // For the steps to come. REQUIRES (these four): Start was OK.
   absl::Status SetLearningRate(float learning_rate);
-  float learning_rate() const { return optimizer_->learning_rate(); }
+  float learning_rate() const;
 
   // The optimizer's state, without weights: Optimizer's Save and Restore, with parameters in the order in which this
   // rank registered them. Local calls; the state is the same on all ranks that register in the same order. What
   // compression keeps is not, and so is no part of it: GradientReducer::SaveCompression, by reducer(). Of weights whose
-  // results are velocities, the state has weight decay's part only: it goes on where they are velocities again.
-  std::vector<std::byte> Save() const { return optimizer_->Save(); }
-  absl::Status Restore(std::span<const std::byte> state) { return optimizer_->Restore(state); }
+  // results are velocities, the state has weight decay's part only: it goes on where they are velocities again. With
+  // kParameterServer the servers have it: Save gives nothing, Restore is kFailedPrecondition.
+  std::vector<std::byte> Save() const;
+  absl::Status Restore(std::span<const std::byte> state);
 
  private:
   struct Parameter {
@@ -98,14 +124,16 @@ class GYRE_EXPORT DistributedOptimizer {
   };
 
   DistributedOptimizer(Communicator& communicator, const OptimizerConfig& config,
-                       std::unique_ptr<GradientReducer> reducer);
+                       std::unique_ptr<GradientReducer> reducer, std::unique_ptr<internal::ServerTraining> servers);
   absl::Status BroadcastWeights();
   absl::Status MakeOptimizers();
   absl::Status Update(size_t parameter);
 
   Communicator* communicator_;
   const OptimizerConfig config_;
-  const std::unique_ptr<GradientReducer> reducer_;
+  const std::unique_ptr<GradientReducer> reducer_;           // null with parameter servers
+  const std::unique_ptr<internal::ServerTraining> servers_;  // null without
+  int64_t steps_ = 0;                                        // without
   std::vector<Parameter> parameters_;
   std::optional<Optimizer> optimizer_;  // the config's; of velocities, their weight decay
   std::optional<Optimizer> plain_;      // of velocities, if there are any: without momentum

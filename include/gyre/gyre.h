@@ -9,6 +9,7 @@
 #include "gyre/named_operations.h"
 #include "gyre/optimizer.h"
 #include "gyre/options.h"
+#include "gyre/parameter_server.h"
 #include "gyre/reducer.h"
 #include "gyre/rows.h"
 #include "gyre/runtime.h"

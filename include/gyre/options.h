@@ -14,6 +14,17 @@ enum class LogLevel : uint8_t { kDebug, kInfo, kWarning, kError, kOff };
 // What carries the collectives of a runtime's world out.
 enum class Backend : uint8_t { kNative, kMpi };
 
+// How gradients become weights: every rank updates its own copy with the average over all ranks, or parameter servers
+// hold the weights and update them (gyre/parameter_server.h).
+enum class Strategy : uint8_t { kAllreduce, kParameterServer };
+
+// Of training through parameter servers: when a worker may begin a step.
+enum class Consistency : uint8_t {
+  kBsp,   // once all workers' gradients of all steps before are in
+  kSsp,   // once those of all but the last few steps (the staleness) are
+  kAsync  // at once
+};
+
 struct RuntimeOptions {
   // --- Identity: normally found from the launcher (gyrerun, mpirun, torchrun, horovodrun, Slurm) ---
   std::optional<int> rank{};                 // GYRE_RANK
@@ -48,6 +59,10 @@ struct RuntimeOptions {
   std::optional<Backend> backend{};  // GYRE_BACKEND (native or mpi): mpi leaves the collectives of the world to the MPI
                                      // that started the job; messages between two ranks and communicators made by Split
                                      // stay Gyre's own. Default: native. docs/decisions/mpi_backend.md
+
+  std::optional<std::string> strategy{};  // GYRE_STRATEGY: what a DistributedOptimizer does that is not told in code:
+                                          // "allreduce", the default, or "ps,consistency=ssp,staleness=4":
+                                          // docs/parameter_server.md
 
   // --- Time ---
   std::optional<std::chrono::milliseconds> start_timeout{};       // GYRE_START_TIMEOUT (seconds), 60 s: all ranks there

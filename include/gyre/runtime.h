@@ -49,6 +49,10 @@ class GYRE_EXPORT Runtime {
   // All ranks of the job. Lives as long as the runtime.
   Communicator& world();
 
+  // Whether this process took the place of one that died, while the others go on (gyrerun --restart-rank). Its world
+  // then has a rank and a size, but all its operations end in kFailedPrecondition; parameter servers are there.
+  bool rejoined() const;
+
   // Memory that the host's ranks share. Local call: ranks need not allocate alike.
   //   kInvalidArgument if bytes < 0; kResourceExhausted if the arena or the machine has no more.
   absl::StatusOr<Buffer> Allocate(int64_t bytes);

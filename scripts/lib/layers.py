@@ -21,7 +21,7 @@ ALLOWED = {
     "fusion": BELOW_FUSION,
     "ps": BELOW_FUSION,
     "runtime": BELOW_FUSION | {"fusion", "ps"},
-    "launch": {"base", "net", "bootstrap"},
+    "launch": {"base", "net", "bootstrap", "ps"},
 }
 # Folders outside src/, and which of src/ they may include.
 OUTSIDE = {"examples": set(), "bindings": set(), "bench": {"base", "compression", "device", "transport/sim", "collectives/pricing", "collectives/selection"}}

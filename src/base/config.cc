@@ -215,8 +215,12 @@ absl::StatusOr<Config> LoadConfig(const RuntimeOptions& options, const Environme
   reader.Text("GYRE_TIMELINE", config.timeline);
   reader.Port("GYRE_METRICS_PORT", config.metrics_port);
   reader.Level("GYRE_LOG_LEVEL", config.log_level);
+  std::string strategy;
+  reader.Text("GYRE_STRATEGY", strategy);
   RETURN_IF_ERROR(reader.status());
 
+  Override(strategy, options.strategy);
+  ASSIGN_OR_RETURN(config.strategy, ParseStrategy(strategy));
   Override(config.rank, options.rank);
   Override(config.size, options.size);
   Override(config.store, options.store);

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/environment.h"
+#include "base/strategy.h"
 #include "gyre/options.h"
 
 namespace gyre {
@@ -28,6 +29,7 @@ struct Config {
   std::string algorithms;
   Backend backend = Backend::kNative;
   int streams = 1;
+  StrategyConfig strategy;  // GYRE_STRATEGY
   std::chrono::milliseconds start_timeout{60'000};
   std::chrono::milliseconds operation_timeout{300'000};
   std::chrono::milliseconds heartbeat_interval{100};

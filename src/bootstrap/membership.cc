@@ -33,6 +33,13 @@ class Joiner {
   Joiner(const Config& config, const Environment& environment, const Identity& identity, TimePoint deadline)
       : config_(config), environment_(environment), identity_(identity), deadline_(deadline) {}
 
+  // For who meets nobody.
+  absl::StatusOr<std::string> Secret() const {
+    if (identity_.store.empty()) return SecretFor(Endpoint{"127.0.0.1", 0});
+    ASSIGN_OR_RETURN(const Endpoint store, ParseEndpoint(identity_.store));
+    return SecretFor(store);
+  }
+
   absl::StatusOr<Met> Join() {
     switch (identity_.meeting) {
       case Meeting::kAlone: return Alone();
@@ -219,6 +226,12 @@ absl::StatusOr<std::unique_ptr<Membership>> Membership::Join(const Config& confi
     ASSIGN_OR_RETURN(membership->local_address_, membership->client_->LocalAddress());
   }
   return membership;
+}
+
+absl::StatusOr<std::unique_ptr<Membership>> Membership::Return(const Config& config, const Environment& environment) {
+  ASSIGN_OR_RETURN(Identity identity, FindIdentity(config, environment));
+  ASSIGN_OR_RETURN(std::string secret, Joiner(config, environment, identity, TimePoint::max()).Secret());
+  return std::unique_ptr<Membership>(new Membership(std::move(identity), std::move(secret)));
 }
 
 Membership::Membership(Identity identity, std::string secret)

@@ -29,6 +29,9 @@ class Membership {
   //   kUnimplemented       ranks on several hosts without a store they could share
   static absl::StatusOr<std::unique_ptr<Membership>> Join(const Config& config, const Environment& environment,
                                                           TimePoint deadline);
+  // Of a process that takes the place of one that died, alone: it knows who it is, and meets nobody. Errors as above.
+  static absl::StatusOr<std::unique_ptr<Membership>> Return(const Config& config, const Environment& environment);
+
   ~Membership();
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;

@@ -3,6 +3,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "launch/exit_code.h"
@@ -15,6 +19,8 @@ namespace gyre::launch {
 namespace {
 
 constexpr Duration kBetweenLooks = std::chrono::milliseconds(100);  // at the children; a look takes all of /proc
+constexpr Duration kFirstPause = std::chrono::milliseconds(20);     // before a process is started again; doubles
+constexpr uint64_t kMostDoublings = 8;
 
 }  // namespace
 
@@ -33,28 +39,55 @@ absl::Status LocalCrew::StartAll() {
   events_.OnStarted();
   events_.Verbose(absl::StrCat("job ", job_->identity().job_id, ": ", options_.ranks, " of ", path_, ", store at ",
                                job_->identity().store));
-  for (int rank = 0; rank < options_.ranks; ++rank) {
-    RETURN_IF_ERROR(Annotate(StartOne(rank), absl::StrCat("starting rank ", rank)));
+  if (options_.servers > 0) RETURN_IF_ERROR(servers_.Open(options_.servers));
+  const int processes = options_.ranks + options_.servers;
+  lives_.resize(static_cast<size_t>(processes));
+  for (int start = 0; start < processes; ++start) {
+    const int number = (start + options_.ranks) % processes;  // servers first
+    RETURN_IF_ERROR(Annotate(StartOne(number), absl::StrCat("starting ", NameOf(number))));
   }
-  ranks_.AllStarted();
+  working_ = options_.ranks;
+  if (options_.restart_rank == 0) ranks_.AllStarted();
   return absl::OkStatus();
 }
 
-absl::Status LocalCrew::StartOne(int rank) {
-  RankCommand command;
-  command.rank = rank;
-  command.path = path_;
-  command.arguments = options_.command;
+std::string LocalCrew::NameOf(int number) const {
+  return IsServer(number) ? absl::StrCat("server ", number - options_.ranks) : absl::StrCat("rank ", number);
+}
+
+std::vector<std::string> LocalCrew::Environment(int number, uint64_t life) const {
   std::vector<std::string> inherited;
   for (char** entry = environ; *entry != nullptr; ++entry) inherited.emplace_back(*entry);
   std::vector<std::string> exports = options_.exports;
   if (!options_.interface.empty()) exports.push_back(absl::StrCat("GYRE_INTERFACE=", options_.interface));
-  command.environment = RankEnvironment(inherited, exports, job_->identity(), rank);
+  if (servers_.count() > 0) {
+    constexpr std::string_view kStrategy = "GYRE_STRATEGY=";
+    const char* const here = std::getenv("GYRE_STRATEGY");
+    std::string given = here != nullptr ? here : "";
+    for (const std::string& entry : exports) {
+      if (entry.starts_with(kStrategy)) given = entry.substr(kStrategy.size());
+    }
+    exports.push_back(absl::StrCat("GYRE_STRATEGY=", servers_.Strategy(given, life)));
+  }
+  // A server finds its job as a rank does, but is none.
+  return RankEnvironment(inherited, exports, job_->identity(), IsServer(number) ? 0 : number);
+}
+
+absl::Status LocalCrew::StartOne(int number) {
+  const uint64_t life = ++lives_[static_cast<size_t>(number)];
+  RankCommand command;
+  command.rank = number;
+  command.path = IsServer(number) ? "/proc/self/exe" : path_;
+  command.arguments = IsServer(number) ? servers_.Command(number - options_.ranks, life) : options_.command;
+  command.environment = Environment(number, life);
   // A terminal is not handed on: a rank's group is not its foreground group, and reading would stop the rank.
-  command.stdin_fd = rank == 0 && isatty(0) == 0 ? 0 : null_.get();
+  command.stdin_fd = number == 0 && life == 1 && isatty(0) == 0 ? 0 : null_.get();
+  if (IsServer(number)) command.stdin_fd = servers_.listener(number - options_.ranks);
+  const std::string line = QuotedCommand(command.arguments);
   ASSIGN_OR_RETURN(LocalRanks::Started started, ranks_.Start(std::move(command)));
-  events_.Verbose(absl::StrCat("rank ", rank, ": pid ", started.pid, ": ", QuotedCommand(options_.command)));
-  return output_.Add(rank, std::move(started.out), std::move(started.err));
+  numbers_.push_back(number);
+  events_.Verbose(absl::StrCat(NameOf(number), ": pid ", started.pid, ": ", line));
+  return output_.Add(number, std::move(started.out), std::move(started.err), life > 1);
 }
 
 void LocalCrew::OnEvent(PollKey key) {
@@ -62,7 +95,48 @@ void LocalCrew::OnEvent(PollKey key) {
   std::optional<RankEnd> end = ranks_.OnReadable(key.index);
   if (!end) return;
   end->asked_to = events_.told();
-  events_.OnRankEnded(*std::move(end));
+  end->server = IsServer(end->rank);
+  if (StartsAgain(*end)) {
+    ranks_.KillGroup(key.index);
+    return;
+  }
+  Ended(*std::move(end));
+}
+
+// For good.
+void LocalCrew::Ended(RankEnd end) {
+  if (!end.server && --working_ == 0) EndServers();
+  if (end.server && !end.failed()) return;
+  if (end.server) end.rank -= options_.ranks;
+  events_.OnRankEnded(std::move(end));
+}
+
+// A rank that has halted in order is not started again here, nor one that never came to run.
+bool LocalCrew::StartsAgain(const RankEnd& end) {
+  const uint64_t life = lives_[static_cast<size_t>(end.rank)];
+  const bool over = end.server && working_ == 0;
+  if (!end.failed() || end.asked_to || over || end.exec_error != 0 || (end.signal == 0 && end.code == kExitHalted)) {
+    return false;
+  }
+  if (life > static_cast<uint64_t>(options_.restart_rank)) return false;
+  due_[end.rank] = end.when + kFirstPause * (1 << std::min(life - 1, kMostDoublings));
+  output_.Say(absl::StrCat(NameOf(end.rank), " (pid ", end.pid, ") ", HowItEnded(end), "; it is started again, ", life,
+                           " of ", options_.restart_rank));
+  return true;
+}
+
+// All ranks have ended: nobody needs the servers.
+void LocalCrew::EndServers() {
+  std::erase_if(due_, [this](const auto& entry) { return IsServer(entry.first); });
+  for (size_t start = 0; start < numbers_.size(); ++start) {
+    if (IsServer(numbers_[start])) ranks_.SignalOne(static_cast<uint32_t>(start), SIGTERM);
+  }
+}
+
+std::optional<TimePoint> LocalCrew::next() const {
+  std::optional<TimePoint> next = look_at_children_;
+  for (const auto& [_, when] : due_) next = std::min(next.value_or(TimePoint::max()), when);
+  return next;
 }
 
 void LocalCrew::OnChildChanged() {
@@ -70,6 +144,18 @@ void LocalCrew::OnChildChanged() {
 }
 
 void LocalCrew::OnTime(TimePoint now) {
+  if (events_.told()) due_.clear();
+  for (auto due = due_.begin(); due != due_.end();) {
+    if (now < due->second) {
+      ++due;
+      continue;
+    }
+    const int number = due->first;
+    due = due_.erase(due);
+    if (const absl::Status started = StartOne(number); !started.ok()) {
+      Ended({.rank = number, .when = now, .code = kExitNotStarted, .server = IsServer(number)});
+    }
+  }
   if (!look_at_children_ || now < *look_at_children_) return;
   look_at_children_.reset();
   for (const LocalRanks::Change& change : ranks_.LookAtChildren()) {

@@ -1,6 +1,8 @@
-// LocalCrew: all ranks of a job on this host.
+// LocalCrew: all ranks of a job on this host, and its parameter servers.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "launch/options.h"
 #include "launch/output_mux.h"
 #include "launch/poller.h"
+#include "launch/server_ranks.h"
 
 namespace gyre::launch {
 
@@ -27,10 +30,10 @@ class LocalCrew final : public Crew {
   const std::optional<StartFailure>& failure() const override { return failure_; }
   void OnEvent(PollKey key) override;
   void OnChildChanged() override;
-  std::optional<TimePoint> next() const override { return look_at_children_; }
+  std::optional<TimePoint> next() const override;
   void OnTime(TimePoint now) override;
   void Signal(int signal) override { ranks_.Signal(signal); }
-  bool ended() const override { return ranks_.ended(); }
+  bool ended() const override { return ranks_.ended() && due_.empty(); }
   bool any_goes_on() const override { return ranks_.any_goes_on(); }
   std::vector<std::string> Stopped() const override { return ranks_.Stopped(); }
   bool EndWhatIsLeft() override { return ranks_.KillWhatIsLeft(); }
@@ -39,7 +42,13 @@ class LocalCrew final : public Crew {
 
  private:
   absl::Status StartAll();
-  absl::Status StartOne(int rank);
+  absl::Status StartOne(int number);
+  std::vector<std::string> Environment(int number, uint64_t life) const;
+  bool IsServer(int number) const { return number >= options_.ranks; }
+  std::string NameOf(int number) const;
+  bool StartsAgain(const RankEnd& end);
+  void Ended(RankEnd end);
+  void EndServers();
 
   const Options& options_;
   const std::string& path_;
@@ -47,10 +56,15 @@ class LocalCrew final : public Crew {
   OutputMux& output_;
   CrewEvents& events_;
   LocalRanks ranks_;
+  ServerRanks servers_;
   std::optional<Job> job_;
   UniqueFd null_;
   std::optional<StartFailure> failure_;
   std::optional<TimePoint> look_at_children_;  // when, since some child has changed
+  std::vector<uint64_t> lives_;                // by number (ranks, then servers): how often it was started
+  std::vector<int> numbers_;                   // by start
+  std::map<int, TimePoint> due_;               // by number: when it is to be started again
+  int working_ = 0;                            // ranks that live, or will again
 };
 
 }  // namespace gyre::launch

@@ -51,8 +51,10 @@ absl::StatusOr<LocalRanks::Started> LocalRanks::Start(RankCommand command) {
 
 void LocalRanks::ReadExecErrors() {
   for (ExecError report{}; read(exec_errors_.get(), &report, sizeof report) == sizeof report;) {
-    const auto rank = std::ranges::find(ranks_, report.rank, &Rank::rank);
-    if (rank != ranks_.end()) rank->exec_error = report.error;
+    // Of a rank that was started several times, the last is meant.
+    const auto rank =
+        std::find_if(ranks_.rbegin(), ranks_.rend(), [&](const Rank& r) { return r.rank == report.rank; });
+    if (rank != ranks_.rend()) rank->exec_error = report.error;
   }
 }
 
@@ -72,6 +74,14 @@ std::optional<RankEnd> LocalRanks::OnReadable(uint32_t index) {
   end.core_dumped = info.si_code == CLD_DUMPED;
   end.exec_error = rank.exec_error;
   return end;
+}
+
+void LocalRanks::KillGroup(uint32_t index) {
+  if (!all_reaped_) kill(-ranks_[index].pid, SIGKILL);
+}
+
+void LocalRanks::SignalOne(uint32_t index, int signal) {
+  if (!all_reaped_ && ranks_[index].alive) kill(-ranks_[index].pid, signal);
 }
 
 void LocalRanks::Signal(int signal) {

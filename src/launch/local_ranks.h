@@ -30,12 +30,18 @@ class LocalRanks {
     UniqueFd out;  // reading ends, non-blocking
     UniqueFd err;
   };
-  // `command` without error_fd and files. Its end shows as Source::kRank, under the number of ranks before it.
+  // `command` without error_fd and files. Its end shows as Source::kRank, under the number of starts before it.
   absl::StatusOr<Started> Start(RankCommand command);
+  // No more are started, and no error of theirs comes.
   void AllStarted() { exec_errors_write_.Reset(); }
 
   // How the rank of that index has ended, if it has and was not told before.
   std::optional<RankEnd> OnReadable(uint32_t index);
+
+  // To what a dead rank has left in its process group.
+  void KillGroup(uint32_t index);
+  // To the living rank of that index alone.
+  void SignalOne(uint32_t index, int signal);
 
   // To all, with what they have started. What is to end a stopped rank lets it go on, too.
   void Signal(int signal);

@@ -22,6 +22,7 @@
 #include "launch/program.h"
 #include "launch/report.h"
 #include "launch/restarts.h"
+#include "launch/server_ranks.h"
 #include "launch/status_file.h"
 #include "launch/timeline.h"
 
@@ -143,6 +144,7 @@ int Main(const std::vector<std::string>& arguments) {
   FillStandardDescriptors();
   if (!arguments.empty() && arguments[0] == "status") return PrintStatus({arguments.begin() + 1, arguments.end()});
   if (!arguments.empty() && arguments[0] == "manifest") return PrintManifest({arguments.begin() + 1, arguments.end()});
+  if (!arguments.empty() && arguments[0] == "serve") return Serve({arguments.begin() + 1, arguments.end()});
   const absl::StatusOr<Options> options = ParseOptions(arguments);
   if (!options.ok()) return Fail(options.status().message(), kExitUsage);
   if (options->answer) return Print(*options->answer);

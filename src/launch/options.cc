@@ -21,6 +21,7 @@ namespace gyre::launch {
 
 namespace {
 
+constexpr int kMaxServers = 256;
 constexpr double kShortestHostTimeout = 0.5;  // seconds
 constexpr char kExample[] = "gyrerun -np 2 PROGRAM";
 
@@ -44,6 +45,10 @@ learn of the loss from the library); then, or once only stopped ranks are left, 
 --grace seconds SIGKILL. Nothing that the ranks have started outlives gyrerun. SIGINT, SIGTERM, SIGHUP and SIGQUIT end
 the job likewise, a second SIGINT at once; SIGUSR1 and SIGUSR2 are passed on to the ranks. Signals that gyrerun was
 started with as ignored (nohup) stay so.
+
+With --servers the ranks train through parameter servers, which end when all ranks have ended. With --restart-rank a
+rank or server that dies is started again while the others go on; one that dies once more than that ends the job. In
+tags, files and messages of ranks, server K of N ranks is number N + K.
 
 With --max-restarts a job that failed is started again, in the next epoch. A job whose ranks end on SIGTERM with 75 (or
 0) was halted at a checkpoint, and so says gyrerun.
@@ -103,6 +108,16 @@ void DeclareHosts(CLI::App& app, Options& options, Raw& raw) {
   app.add_flag("--agent", options.agent)->group("");  // gyrerun's own, on the hosts
 }
 
+void DeclareServers(CLI::App& app, Options& options) {
+  app.add_option("--servers", options.servers, "Parameter servers beside the ranks (0), whose GYRE_STRATEGY becomes ps")
+      ->check(CLI::Range(0, kMaxServers))
+      ->type_name("K");
+  app.add_option("--restart-rank", options.restart_rank,
+                 "With --servers: start each rank or server that dies again, alone, so many times (0)")
+      ->check(CLI::Range(0, 1'000'000))
+      ->type_name("N");
+}
+
 void Declare(CLI::App& app, Options& options, Raw& raw) {
   app.prefix_command();
   app.set_version_flag("--version", "gyrerun " GYRE_VERSION_STRING);
@@ -131,6 +146,7 @@ void Declare(CLI::App& app, Options& options, Raw& raw) {
       ->type_name("SECONDS");
   app.add_option("--status-file", options.status_file, "Keep the job's phase there; see gyrerun status FILE")
       ->type_name("FILE");
+  DeclareServers(app, options);
   DeclareHosts(app, options, raw);
   app.add_flag("--verbose", options.verbose, "Say what starts and ends, and when");
   app.add_flag("--dry-run", options.dry_run, "Print what would be started, and start nothing");
@@ -159,6 +175,10 @@ absl::Status Check(const Options& options) {
                       static_cast<int>(!options.hosts_from.empty()) +
                       static_cast<int>(!options.discovery_script.empty());
   if (options.preflight_only && sources == 0) return Wrong("--preflight-only is for hosts", "-H a:2,b:2");
+  if (options.servers > 0 && sources > 0) return Wrong("--servers is for ranks on this host", "--servers 1 -np 2");
+  if (options.restart_rank > 0 && options.servers == 0) {
+    return Wrong("--restart-rank is for ranks that train through servers", "--servers 1 --restart-rank 3");
+  }
   if (sources > 1) return Wrong("-H, --hostfile, --hosts-from and --host-discovery-script exclude each other");
   return absl::OkStatus();
 }

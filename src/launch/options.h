@@ -23,6 +23,8 @@ struct Options {
   std::chrono::milliseconds settle{2'000};
   std::chrono::milliseconds grace{5'000};
   int max_restarts = 0;
+  int servers = 0;                                 // parameter servers beside the ranks
+  int restart_rank = 0;                            // how often each rank and server that dies is started again, alone
   std::chrono::milliseconds restart_delay{1'000};  // before the first one
   std::string status_file;                         // empty: none
   bool verbose = false;

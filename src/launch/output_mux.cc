@@ -35,9 +35,9 @@ OutputMux::OutputMux(Poller& poller, OutputOptions options, int out_fd, int err_
   if (!SameFile(out_fd, err_fd)) sinks_.push_back(std::make_unique<Sink>(Sink{OutputSink(err_fd)}));
 }
 
-absl::Status OutputMux::Add(int rank, UniqueFd out, UniqueFd err) {
-  RETURN_IF_ERROR(AddStream(rank, "", std::move(out), 1));
-  return AddStream(rank, "", std::move(err), 2);
+absl::Status OutputMux::Add(int rank, UniqueFd out, UniqueFd err, bool again) {
+  RETURN_IF_ERROR(AddStream(rank, "", std::move(out), 1, again));
+  return AddStream(rank, "", std::move(err), 2, again);
 }
 
 absl::StatusOr<uint32_t> OutputMux::AddRemote(int rank, std::string_view host) {
@@ -47,7 +47,7 @@ absl::StatusOr<uint32_t> OutputMux::AddRemote(int rank, std::string_view host) {
 }
 
 // `number`: 1 for standard output, 2 for standard error.
-absl::Status OutputMux::AddStream(int rank, std::string_view host, UniqueFd pipe, int number) {
+absl::Status OutputMux::AddStream(int rank, std::string_view host, UniqueFd pipe, int number, bool again) {
   const char* name = number == 1 ? "stdout" : "stderr";
   auto stream = std::make_unique<Stream>(
       Stream{.pipe = std::move(pipe),
@@ -57,7 +57,7 @@ absl::Status OutputMux::AddStream(int rank, std::string_view host, UniqueFd pipe
              .tagger = LineTagger(options_.tag ? RankTag(rank, name, host) : "", options_.timestamp),
              .sink = number == 1 ? 0 : static_cast<uint32_t>(sinks_.size() - 1)});
   if (!options_.dir.empty()) {
-    const int mode = options_.append ? O_APPEND : O_TRUNC;
+    const int mode = options_.append || again ? O_APPEND : O_TRUNC;
     stream->path = absl::StrCat(options_.dir, "/rank.", rank, number == 1 ? ".out" : ".err");
     stream->file.Reset(open(stream->path.c_str(), O_WRONLY | O_CREAT | mode | O_CLOEXEC, 0666));
     if (!stream->file) return ErrnoStatus(stream->path);

@@ -30,8 +30,8 @@ class OutputMux {
  public:
   OutputMux(Poller& poller, OutputOptions options, int out_fd = 1, int err_fd = 2);
 
-  // The reading ends of a rank's pipes, non-blocking. Fails if its files cannot be made.
-  absl::Status Add(int rank, UniqueFd out, UniqueFd err);
+  // The reading ends of a rank's pipes, non-blocking. `again`: its files go on. Fails if they cannot be made.
+  absl::Status Add(int rank, UniqueFd out, UniqueFd err, bool again = false);
 
   // Likewise for a rank on another host, whose output comes in pieces: returns the number of its standard output;
   // that of its standard error is one more. `host` goes into the tag.
@@ -72,7 +72,7 @@ class OutputMux {
     bool full = false;
   };
 
-  absl::Status AddStream(int rank, std::string_view host, UniqueFd pipe, int number);
+  absl::Status AddStream(int rank, std::string_view host, UniqueFd pipe, int number, bool again = false);
   bool ReadOnce(Stream& stream);  // false: nothing there now
   void Take(Stream& stream, std::string_view bytes);
   void Write(Stream& stream, std::string_view block);

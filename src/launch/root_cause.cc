@@ -14,6 +14,13 @@ namespace {
 
 constexpr auto kTie = std::chrono::milliseconds(100);
 
+// Came from outside of the program, and not from gyrerun.
+bool IsBlow(const RankEnd& end) {
+  return end.lost || (end.signal != 0 && !end.asked_to);
+}
+
+}  // namespace
+
 std::string HowItEnded(const RankEnd& end) {
   if (end.lost) return "was lost with its host";
   if (end.exec_error != 0) return absl::StrCat("could not be executed (", std::strerror(end.exec_error), ")");
@@ -21,13 +28,6 @@ std::string HowItEnded(const RankEnd& end) {
   return absl::StrCat("was killed by signal ", end.signal, " (", SignalDescription(end.signal), ")",
                       end.core_dumped ? ", core dumped," : "");
 }
-
-// Came from outside of the program, and not from gyrerun.
-bool IsBlow(const RankEnd& end) {
-  return end.lost || (end.signal != 0 && !end.asked_to);
-}
-
-}  // namespace
 
 std::optional<RankEnd> FindRootCause(std::span<const RankEnd> ends) {
   std::optional<RankEnd> first;
@@ -51,8 +51,8 @@ int ExitCodeOf(const RankEnd& end) {
 std::string Describe(const RankEnd& end, TimePoint start) {
   const double seconds = std::chrono::duration<double>(end.when - start).count();
   const std::string where = end.host.empty() ? "" : absl::StrCat(" on ", end.host);
-  return absl::StrFormat("rank %d%s (pid %d) %s %.1f s after the start", end.rank, where, end.pid, HowItEnded(end),
-                         seconds);
+  return absl::StrFormat("%s %d%s (pid %d) %s %.1f s after the start", end.server ? "server" : "rank", end.rank, where,
+                         end.pid, HowItEnded(end), seconds);
 }
 
 }  // namespace gyre::launch

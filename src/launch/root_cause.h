@@ -23,6 +23,7 @@ struct RankEnd {
   bool asked_to = false;  // gyrerun had sent it a signal to end before
   std::string host{};     // where it ran, if not here
   bool lost = false;      // with its host: `when` is when that said last that it lived
+  bool server = false;    // a parameter server, and `rank` its number
 
   bool failed() const { return code != 0 || signal != 0 || lost; }
 };
@@ -37,6 +38,9 @@ std::optional<RankEnd> FindRootCause(std::span<const RankEnd> ends);
 // Its exit code: 128 + the signal, 126 or 127 if the program could not be executed, 137 (as if killed) if it was lost
 // with its host, else its own.
 int ExitCodeOf(const RankEnd& end);
+
+// "was killed by signal 9 (Killed)"
+std::string HowItEnded(const RankEnd& end);
 
 // "rank 2 (pid 123) was killed by signal 9 (Killed) 12.3 s after the start"; "rank 2 on b (pid 123) ..."
 std::string Describe(const RankEnd& end, TimePoint start);

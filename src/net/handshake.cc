@@ -74,7 +74,7 @@ std::string JobDigest(std::string_view job_id) {
 }
 
 bool IsRole(uint8_t role) {
-  return role >= 1 && role <= static_cast<uint8_t>(Role::kLauncher);
+  return role >= 1 && role <= static_cast<uint8_t>(Role::kServer);
 }
 
 constexpr std::string_view kClientLabel = "gyre handshake: client";
@@ -119,6 +119,7 @@ std::string Describe(const HandshakeIdentity& identity) {
     case Role::kRank: return absl::StrCat("rank ", identity.rank);
     case Role::kStore: return "the store";
     case Role::kLauncher: return "the launcher";
+    case Role::kServer: return absl::StrCat("server ", identity.rank);
   }
   return "a stranger";
 }

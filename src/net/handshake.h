@@ -29,7 +29,7 @@
 
 namespace gyre {
 
-enum class Role : uint8_t { kRank = 1, kStore = 2, kLauncher = 3 };
+enum class Role : uint8_t { kRank = 1, kStore = 2, kLauncher = 3, kServer = 4 };
 
 struct HandshakeIdentity {
   std::string job_id;
@@ -40,7 +40,7 @@ struct HandshakeIdentity {
   friend bool operator==(const HandshakeIdentity&, const HandshakeIdentity&) = default;
 };
 
-// "rank 3", "the store", "the launcher".
+// "rank 3", "the store", "the launcher", "server 1".
 std::string Describe(const HandshakeIdentity& identity);
 
 inline constexpr size_t kHelloBytes = 88;

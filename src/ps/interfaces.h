@@ -21,7 +21,7 @@ class Network {
   virtual ~Network() = default;
 
   // To the server or worker `peer`: of a server's network, to a worker; of a worker's, to a server. What the message
-  // points at is read before this returns. Never blocks, never calls back.
+  // points at is read before this returns, but for what its keeper holds. Never blocks, never calls back.
   virtual void Send(int peer, const Message& message) = 0;
 };
 

@@ -1,11 +1,12 @@
 #include "ps/outbox.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace gyre::ps {
 
-void Outbox::Add(uint64_t sequence, std::span<const float> gradient) {
-  pushes_.push_back({from_, sequence, {gradient.begin(), gradient.end()}});
+void Outbox::Add(uint64_t sequence, float rate, std::span<const float> gradient) {
+  pushes_.push_back({from_, sequence, rate, Floats::CopyOf(std::as_bytes(gradient), std::exchange(spare_, Floats()))});
   from_ = sequence + 1;
 }
 
@@ -16,13 +17,18 @@ bool Outbox::Acknowledge(uint64_t next) {
 }
 
 void Outbox::Release(uint64_t durable) {
-  while (!pushes_.empty() && pushes_.front().sequence < durable) pushes_.pop_front();
+  while (!pushes_.empty() && pushes_.front().sequence < durable) DropFirst();
 }
 
 void Outbox::Trim(size_t most) {
   auto acknowledged =
       static_cast<size_t>(std::ranges::count_if(pushes_, [this](const Push& push) { return !IsPending(push); }));
-  for (; acknowledged > most; --acknowledged) pushes_.pop_front();
+  for (; acknowledged > most; --acknowledged) DropFirst();
+}
+
+void Outbox::DropFirst() {
+  spare_ = std::move(pushes_.front().gradient);
+  pushes_.pop_front();
 }
 
 }  // namespace gyre::ps

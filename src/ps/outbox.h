@@ -7,7 +7,8 @@
 #include <cstdint>
 #include <deque>
 #include <span>
-#include <vector>
+
+#include "ps/floats.h"
 
 namespace gyre::ps {
 
@@ -16,11 +17,12 @@ class Outbox {
   struct Push {
     uint64_t from = 0;  // Message::from
     uint64_t sequence = 0;
-    std::vector<float> gradient{};
+    float rate = 0;  // the learning rate of the step
+    Floats gradient{};
   };
 
   // The push of step `sequence`, later than all before.
-  void Add(uint64_t sequence, std::span<const float> gradient);
+  void Add(uint64_t sequence, float rate, std::span<const float> gradient);
 
   // What is awaited next, as an acknowledgement says. True if that is news.
   bool Acknowledge(uint64_t next);
@@ -41,9 +43,12 @@ class Outbox {
   const std::deque<Push>& pushes() const { return pushes_; }                         // in order
 
  private:
+  void DropFirst();
+
   uint64_t acknowledged_ = 0;
   uint64_t from_ = 0;  // of the next push
   std::deque<Push> pushes_;
+  Floats spare_;  // of a push that is not needed any more
 };
 
 }  // namespace gyre::ps

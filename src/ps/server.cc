@@ -9,6 +9,12 @@
 
 namespace gyre::ps {
 
+namespace {
+
+constexpr int kMostOfTime = 20;  // of so much time one part goes into snapshots at most: nobody is answered meanwhile
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options, const Layout& layout, const Clock& clock,
                                                       Network& network, Disk& disk) {
   if (options.server < 0 || options.server >= layout.servers()) {
@@ -170,10 +176,10 @@ void Server::Push(int worker, const Message& message) {
   if (!ready_) return;
   const int slot = static_cast<int>(message.slot);
   Shard& shard = shards_[message.slot];
-  const auto outcome =
-      shard.Push(worker, message.from, message.sequence, message.values, [&](int from, uint64_t sequence) {
-        options_.applied({slot, from, message.incarnation, sequence});
-      });
+  const auto outcome = shard.Push(worker, message.from, message.sequence,
+                                  {message.values, message.rate, message.keeper}, [&](int from, uint64_t sequence) {
+                                    options_.applied({slot, from, message.incarnation, sequence});
+                                  });
   Send(worker, {.kind = Kind::kAck, .slot = message.slot, .sequence = shard.Next(worker)});
   if (outcome != Shard::Outcome::kTaken) return;
   changed_ = true;
@@ -208,10 +214,12 @@ void Server::MovedIn(int slot) {
 }
 
 void Server::SendValues(int worker, int slot, uint64_t clock) {
+  const Floats& values = shards_[static_cast<size_t>(slot)].held_values();
   Send(worker, {.kind = Kind::kValues,
                 .slot = static_cast<uint32_t>(slot),
                 .clock = clock,
-                .values = std::as_bytes(shards_[static_cast<size_t>(slot)].values())});
+                .values = values.bytes(),
+                .keeper = values});
 }
 
 void Server::Send(int worker, Message message) {
@@ -277,7 +285,10 @@ absl::Status Server::Snapshot() {
   // Half the first values are nothing to come back to.
   const bool complete = AllHaveValues() && (ready_ || std::ssize(roster_.members()) >= options_.workers);
   if (!changed_ || !complete) return absl::OkStatus();
+  const TimePoint begin = clock_.Now();
   disk_status_ = snapshots_.Write(Content());
+  const Duration took = clock_.Now() - begin;
+  next_snapshot_ = begin + std::max(options_.snapshot_interval, kMostOfTime * took);
   if (!disk_status_.ok()) {
     next_snapshot_ = clock_.Now() + std::min(options_.snapshot_interval, options_.timing.timeout);
     return disk_status_;

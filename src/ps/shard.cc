@@ -1,10 +1,10 @@
 #include "ps/shard.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/status.h"
+#include "device/reduce.h"
 
 namespace gyre::ps {
 
@@ -13,10 +13,8 @@ namespace {
 // Steps of one worker that may wait for others: what it may go on alone, and more. Bounds what a server holds.
 constexpr uint64_t kMostHeld = 256;
 
-std::vector<float> ToFloats(Bytes bytes) {
-  std::vector<float> floats(bytes.size() / sizeof(float));
-  if (!floats.empty()) std::memcpy(floats.data(), bytes.data(), bytes.size());
-  return floats;
+Floats Keep(const Gradient& gradient) {
+  return gradient.keeper ? gradient.keeper : Floats::CopyOf(gradient.bytes);
 }
 
 }  // namespace
@@ -34,16 +32,19 @@ Shard::Shard(int64_t count, const Consistency& consistency, const Guards& guards
     : consistency_(consistency),
       guards_(guards),
       optimizer_(std::move(optimizer)),
-      values_(static_cast<size_t>(count)) {}
+      values_(static_cast<size_t>(count)) {
+  std::ranges::fill(values_.writable(), 0.0f);
+}
 
 bool Shard::Initialize(Bytes values) {
   if (has_values_ || values.size() != values_.size() * sizeof(float)) return false;
-  values_ = ToFloats(values);
+  values_ = Floats::CopyOf(values);
   return has_values_ = true;
 }
 
-Shard::Outcome Shard::Push(int worker, uint64_t from, uint64_t sequence, Bytes gradient, const Applied& applied) {
-  if (!has_values_ || gradient.size() != values_.size() * sizeof(float)) return Outcome::kGap;
+Shard::Outcome Shard::Push(int worker, uint64_t from, uint64_t sequence, const Gradient& gradient,
+                           const Applied& applied) {
+  if (!has_values_ || gradient.bytes.size() != values_.size() * sizeof(float)) return Outcome::kGap;
   Stream& stream = streams_[worker];
   if (sequence < stream.next && guards_.duplicates) return Outcome::kKnown;
   if (from > stream.next) return Outcome::kGap;
@@ -51,11 +52,11 @@ Shard::Outcome Shard::Push(int worker, uint64_t from, uint64_t sequence, Bytes g
     if (sequence >= version_ + kMostHeld) return Outcome::kGap;
     const uint64_t before = std::exchange(stream.next, std::max(stream.next, sequence + 1));
     if (sequence < version_) return Outcome::kKnown;  // the others have gone on without it
-    held_[sequence][worker] = {before, ToFloats(gradient)};
+    held_[sequence][worker] = {before, gradient.rate, Keep(gradient)};
     return Outcome::kTaken;
   }
   stream.next = std::max(stream.next, sequence + 1);
-  Apply(ToFloats(gradient));
+  Apply(Keep(gradient).span(), gradient.rate);
   ++version_;
   applied(worker, sequence);
   return Outcome::kTaken;
@@ -94,23 +95,27 @@ void Shard::Advance(std::span<const int> members, const Applied& applied) {
 
 void Shard::ApplyStep(uint64_t step, const Applied& applied) {
   const std::map<int, Held> pushes = std::move(held_.extract(step).mapped());
-  std::vector<float> mean(values_.size());
-  const float weight = 1.0f / static_cast<float>(pushes.size());
-  for (const auto& [_, push] : pushes) {
-    for (size_t i = 0; i < mean.size(); ++i) mean[i] += push.gradient[i];
-  }
-  for (float& value : mean) value *= weight;
-  Apply(mean);
+  std::vector<const void*> gradients;
+  for (const auto& [_, push] : pushes) gradients.push_back(push.gradient.span().data());
+  Floats mean(values_.size());
+  void* const out = mean.writable().data();
+  const int workers = static_cast<int>(pushes.size());
+  device::Reduce(device::MakeReduction(DType::kF32, ReduceOp::kAverage, 1, 1, workers), gradients, std::span(&out, 1),
+                 static_cast<int64_t>(mean.size()));
+  Apply(mean.span(), pushes.begin()->second.rate);
   for (const auto& [worker, _] : pushes) applied(worker, step);
 }
 
-void Shard::Apply(std::span<const float> gradient) {
+void Shard::Apply(std::span<const float> gradient, std::optional<float> rate) {
+  values_.Unshare();
+  const std::span<float> values = values_.writable();
   if (optimizer_) {
-    // Its one buffer has as many elements: it cannot fail.
-    optimizer_->Step(0, values_, gradient).IgnoreError();
+    // Its one buffer has as many elements, and rates are checked where they come in: it cannot fail.
+    if (rate) optimizer_->SetLearningRate(*rate).IgnoreError();
+    optimizer_->Step(0, values, gradient).IgnoreError();
     return;
   }
-  for (size_t i = 0; i < values_.size(); ++i) values_[i] += gradient[i];
+  for (size_t i = 0; i < values.size(); ++i) values[i] += gradient[i];
 }
 
 std::optional<uint64_t> Shard::Clock(std::span<const int> members) const {
@@ -170,7 +175,7 @@ std::string Shard::Save() const {
       writer.U64(Settled(worker, stream));
       writer.U64(stream.floor);
     }
-    writer.Raw(AsText(std::as_bytes(std::span(values_))));
+    writer.Raw(AsText(values_.bytes()));
     if (optimizer_) writer.Raw(AsText(optimizer_->Save()));
   });
 }
@@ -190,7 +195,7 @@ absl::Status Shard::Restore(std::string_view bytes) {
   }
   const std::string_view values = reader.Raw(values_.size() * sizeof(float));
   if (!reader.ok()) return absl::DataLossError("a partition in the snapshot is cut short");
-  values_ = ToFloats(AsBytes(values));
+  values_ = Floats::CopyOf(AsBytes(values));
   const std::string_view rest = reader.Raw(left - values.size());
   if (!reader.AtEnd()) return absl::DataLossError("a partition in the snapshot does not fit");
   if (optimizer_) return optimizer_->Restore(AsBytes(rest));

@@ -20,12 +20,20 @@
 #include "absl/status/statusor.h"
 #include "gyre/optimizer.h"
 #include "net/bytes.h"
+#include "ps/floats.h"
 #include "ps/options.h"
 
 namespace gyre::ps {
 
 // What updates the values with a gradient; none: they are summed.
 using Rule = std::optional<OptimizerConfig>;
+
+// A pushed gradient, as bytes at any alignment.
+struct Gradient {
+  Bytes bytes{};
+  std::optional<float> rate{};  // for the rule; none: as it was
+  Floats keeper{};              // holds the bytes, where they need no copy to be kept
+};
 
 class Shard {
  public:
@@ -34,7 +42,8 @@ class Shard {
                                       const Guards& guards);
 
   bool has_values() const { return has_values_; }
-  std::span<const float> values() const { return values_; }
+  std::span<const float> values() const { return values_.span(); }
+  const Floats& held_values() const { return values_; }  // does not change while others hold it
 
   // The first values. False, and nothing changes, if there are some, or their number is wrong.
   bool Initialize(Bytes values);
@@ -46,7 +55,7 @@ class Shard {
   };
   // Called with (worker, step) for each push that changes the values.
   using Applied = std::function<void(int worker, uint64_t sequence)>;
-  Outcome Push(int worker, uint64_t from, uint64_t sequence, Bytes gradient, const Applied& applied);
+  Outcome Push(int worker, uint64_t from, uint64_t sequence, const Gradient& gradient, const Applied& applied);
 
   // The worker has nothing from before `oldest` any more.
   void Forget(int worker, uint64_t oldest);
@@ -84,11 +93,12 @@ class Shard {
   };
   struct Held {
     uint64_t before = 0;  // what `next` was: what is lost with this push has to come again from here on
-    std::vector<float> gradient;
+    std::optional<float> rate;
+    Floats gradient;
   };
   Shard(int64_t count, const Consistency& consistency, const Guards& guards, std::optional<Optimizer> optimizer);
 
-  void Apply(std::span<const float> gradient);
+  void Apply(std::span<const float> gradient, std::optional<float> rate);
   void ApplyStep(uint64_t step, const Applied& applied);
   uint64_t Settled(int worker, const Stream& stream) const;
   const Stream& StreamOf(int worker) const;
@@ -98,7 +108,7 @@ class Shard {
   std::optional<Optimizer> optimizer_;
   bool has_values_ = false;
   uint64_t version_ = 0;
-  std::vector<float> values_;
+  Floats values_;
   std::map<int, Stream> streams_;
   std::map<uint64_t, std::map<int, Held>> held_;  // by step, by worker: sums have one order
 };

@@ -1,6 +1,8 @@
 #include "ps/wire.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <span>
 
 #include "absl/strings/str_cat.h"
@@ -19,6 +21,7 @@ class Writer {
   void U64(uint64_t value) { writer_.U64(value); }
   void Step(uint64_t value) { writer_.U64(value); }
   void Text(std::string_view value) { writer_.Text(value); }
+  void Rate(float value) { writer_.U32(std::bit_cast<uint32_t>(value)); }
   void Floats(Bytes values) { writer_.Raw(AsText(values)); }
   void Steps(const std::vector<uint64_t>& values) {
     writer_.U32(static_cast<uint32_t>(values.size()));
@@ -47,6 +50,10 @@ class Reader {
   void Text(std::string_view& value) {
     value = reader_.Text();
     Count(0, 4 + value.size());
+  }
+  void Rate(float& value) {
+    value = std::bit_cast<float>(Count(reader_.U32(), 4));
+    good_ = good_ && std::isfinite(value) && value >= 0;
   }
   void Floats(Bytes& values) {
     good_ = good_ && left_ % sizeof(float) == 0;
@@ -106,6 +113,7 @@ bool Fields(Side& side, M& message) {
       side.U32(message.slot);
       side.Step(message.from);
       side.Step(message.sequence);
+      side.Rate(message.rate);
       side.Floats(message.values);
       return true;
     case Kind::kAck:

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "net/bytes.h"
+#include "ps/floats.h"
 
 namespace gyre::ps {
 
@@ -43,7 +44,9 @@ struct Message {
   uint64_t sequence = 0;     // Push: of which step. Ack: which is awaited next
   uint64_t clock = 0;        // Pull, Values: for which step. Hello, Heartbeat: not awaited before this one
   int32_t worker = -1;       // Pulse: whom the clock waits for, or -1
+  float rate = 0;            // Push: the learning rate of its step; servers without a rule do not look at it
   Bytes values{};            // Init, Push, Values: float32
+  Floats keeper{};           // what `values` are in, where they may be kept without a copy; empty: copy them
   std::string_view text{};   // Refuse
   // By slot, all of the same length:
   std::vector<uint64_t> next{};     // Hello, Heartbeat: the first that is still held. Welcome, Pulse: awaited next

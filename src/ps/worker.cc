@@ -9,6 +9,14 @@
 
 namespace gyre::ps {
 
+namespace {
+
+float RateOf(const Rule& rule) {
+  return rule ? std::visit([](const auto& config) { return config.learning_rate; }, *rule) : 0.0f;
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(const WorkerOptions& options, const Layout& layout,
                                                        std::vector<float> model, const Clock& clock, Network& network,
                                                        Random& random) {
@@ -17,17 +25,45 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(const WorkerOptions& opti
         absl::StrCat("a model of ", model.size(), " elements for a layout of ", layout.elements()));
   }
   if (options.rule) RETURN_IF_ERROR(Optimizer::Create(*options.rule, {}).status());
-  return std::unique_ptr<Worker>(new Worker(options, layout, std::move(model), clock, network, random));
+  std::unique_ptr<Worker> worker(new Worker(options, layout, clock, network, random));
+  worker->model_ = std::move(model);
+  for (const Partition& part : layout.partitions()) {
+    worker->values_.push_back(
+        std::span(worker->model_).subspan(static_cast<size_t>(part.offset), static_cast<size_t>(part.count)));
+  }
+  return worker;
 }
 
-Worker::Worker(const WorkerOptions& options, const Layout& layout, std::vector<float> model, const Clock& clock,
-               Network& network, Random& random)
+absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(const WorkerOptions& options, const Layout& layout,
+                                                       std::span<const std::span<float>> weights, const Clock& clock,
+                                                       Network& network, Random& random) {
+  std::vector<int64_t> offsets;
+  int64_t elements = 0;
+  for (const std::span<float> tensor : weights) {
+    offsets.push_back(elements);
+    elements += std::ssize(tensor);
+  }
+  if (elements != layout.elements()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("weights of ", elements, " elements for a layout of ", layout.elements()));
+  }
+  if (options.rule) RETURN_IF_ERROR(Optimizer::Create(*options.rule, {}).status());
+  std::unique_ptr<Worker> worker(new Worker(options, layout, clock, network, random));
+  for (const Partition& part : layout.partitions()) {
+    const auto tensor = static_cast<size_t>(part.tensor);
+    worker->values_.push_back(
+        weights[tensor].subspan(static_cast<size_t>(part.offset - offsets[tensor]), static_cast<size_t>(part.count)));
+  }
+  return worker;
+}
+
+Worker::Worker(const WorkerOptions& options, const Layout& layout, const Clock& clock, Network& network, Random& random)
     : options_(options),
       layout_(layout),
       time_(clock),
       network_(network),
       random_(random),
-      model_(std::move(model)),
+      rate_(RateOf(options.rule)),
       peers_(static_cast<size_t>(layout.servers())),
       parts_(layout.partitions().size()),
       attended_(clock.Now()) {
@@ -201,15 +237,15 @@ absl::StatusOr<uint64_t> Worker::Begin() {
 
 absl::Status Worker::End(std::span<const float> gradient) {
   if (!computing_) return absl::FailedPreconditionError("no step has begun");
-  if (gradient.size() != model_.size()) {
+  if (static_cast<int64_t>(gradient.size()) != layout_.elements()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a gradient of ", gradient.size(), " elements for a model of ", model_.size()));
+        absl::StrCat("a gradient of ", gradient.size(), " elements for a model of ", layout_.elements()));
   }
   const bool current = *std::exchange(computing_, std::nullopt) == clock_;
   for (size_t i = 0; current && i < parts_.size(); ++i) {
     const Partition& partition = layout_.partitions()[i];
     const auto own = gradient.subspan(static_cast<size_t>(partition.offset), static_cast<size_t>(partition.count));
-    parts_[i].outbox.Add(clock_, own);
+    parts_[i].outbox.Add(clock_, rate_, own);
     if (!IsPresent(peers_[static_cast<size_t>(partition.server)])) UpdateLocally(i, own);
   }
   if (current) ++clock_;
@@ -233,6 +269,7 @@ void Worker::UpdateLocally(size_t partition, std::span<const float> gradient) {
   std::optional<Optimizer>& optimizer = parts_[partition].optimizer;
   // Its state begins anew with each absence: the server's is where the server is. Create checked the rule.
   if (!optimizer) optimizer = *Optimizer::Create(*options_.rule, std::span(&count, 1));
+  optimizer->SetLearningRate(rate_).IgnoreError();
   optimizer->Step(0, values, gradient).IgnoreError();
 }
 
@@ -254,6 +291,12 @@ void Worker::Tick() {
       SendPulls(server);
     }
   }
+}
+
+void Worker::Reach(int server) {
+  Peer& peer = peers_[static_cast<size_t>(server)];
+  peer.next_hello = peer.next_resend = time_.Now();
+  if (peer.member) peer.next_heartbeat = time_.Now();
 }
 
 TimePoint Worker::NextTick() const {
@@ -300,6 +343,7 @@ void Worker::SendHeartbeat(int server) {
 }
 
 void Worker::SendModel(int server) {
+  if (!options_.has_first_values) return;
   for (size_t slot = 0; slot < layout_.OfServer(server).size(); ++slot) {
     Send(server, {.kind = Kind::kInit,
                   .slot = static_cast<uint32_t>(slot),
@@ -317,7 +361,9 @@ void Worker::SendPushes(int server, uint64_t begin) {
                     .slot = static_cast<uint32_t>(slot),
                     .from = push.from,
                     .sequence = push.sequence,
-                    .values = std::as_bytes(std::span(push.gradient))});
+                    .rate = push.rate,
+                    .values = push.gradient.bytes(),
+                    .keeper = push.gradient});
     }
   }
 }
@@ -336,17 +382,18 @@ void Worker::Send(int server, Message message) {
   network_.Send(server, message);
 }
 
+bool Worker::delivered() const {
+  return std::ranges::all_of(parts_, [](const Part& part) {
+    return part.outbox.pushes().empty() || !part.outbox.IsPending(part.outbox.pushes().back());
+  });
+}
+
 std::vector<uint64_t> Worker::Oldest(int server) const {
   std::vector<uint64_t> oldest;
   for (const int partition : layout_.OfServer(server)) {
     oldest.push_back(parts_[static_cast<size_t>(partition)].outbox.Oldest());
   }
   return oldest;
-}
-
-std::span<float> Worker::ValuesOf(size_t partition) {
-  const Partition& part = layout_.partitions()[partition];
-  return std::span(model_).subspan(static_cast<size_t>(part.offset), static_cast<size_t>(part.count));
 }
 
 }  // namespace gyre::ps

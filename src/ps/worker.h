@@ -41,6 +41,7 @@ struct WorkerOptions {
   // Acknowledged pushes that are kept, a partition, until the server's snapshot has them: memory for as many gradients.
   // As many as steps are made between snapshots, and a server that dies loses nothing while its workers live.
   size_t retain = 16;
+  bool has_first_values = true;  // its first model may become the servers': true of one worker at least
   Guards guards{};
 };
 
@@ -60,10 +61,19 @@ class Worker {
   static absl::StatusOr<std::unique_ptr<Worker>> Create(const WorkerOptions& options, const Layout& layout,
                                                         std::vector<float> model, const Clock& clock, Network& network,
                                                         Random& random);
+
+  // The same for weights that stay the program's, one span a tensor of the layout: the model is there. They may be
+  // written from the end of a step to the beginning of the next, and are whole at that.
+  static absl::StatusOr<std::unique_ptr<Worker>> Create(const WorkerOptions& options, const Layout& layout,
+                                                        std::span<const std::span<float>> weights, const Clock& clock,
+                                                        Network& network, Random& random);
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
   void Receive(int server, const Message& message);
+
+  // A way to the server has opened: what is to be said to it is said at once.
+  void Reach(int server);
 
   // To be called when NextTick() has come; earlier does no harm.
   void Tick();
@@ -85,6 +95,14 @@ class Worker {
   // gradient's size is not the model's.
   absl::Status End(std::span<const float> gradient);
 
+  // For the steps that end from now on. REQUIRES: finite, 0 or more
+  void SetLearningRate(float rate) { rate_ = rate; }
+  float learning_rate() const { return rate_; }
+
+  // All pushes have been acknowledged.
+  bool delivered() const;
+
+  // REQUIRES: made with a model of its own
   std::span<const float> model() const { return model_; }
   uint64_t clock() const { return clock_; }              // the next step
   uint64_t local_steps() const { return local_steps_; }  // in a row, up to now
@@ -105,8 +123,7 @@ class Worker {
     std::optional<Optimizer> optimizer{};  // for steps without its server
   };
 
-  Worker(const WorkerOptions& options, const Layout& layout, std::vector<float> model, const Clock& clock,
-         Network& network, Random& random);
+  Worker(const WorkerOptions& options, const Layout& layout, const Clock& clock, Network& network, Random& random);
 
   bool Notice(int server, const Message& message);  // false: of the past, or for another
   void Welcomed(int server, const Message& message);
@@ -131,7 +148,7 @@ class Worker {
   void UpdateLocally(size_t partition, std::span<const float> gradient);
   Part& PartOf(int server, size_t slot) { return parts_[Index(server, slot)]; }
   size_t Index(int server, size_t slot) const { return static_cast<size_t>(layout_.OfServer(server)[slot]); }
-  std::span<float> ValuesOf(size_t partition);
+  std::span<float> ValuesOf(size_t partition) { return values_[partition]; }
 
   const WorkerOptions options_;
   const Layout& layout_;
@@ -139,9 +156,11 @@ class Worker {
   Network& network_;
   Random& random_;
   absl::Status status_;
-  std::vector<float> model_;
-  std::vector<Peer> peers_;  // by server
-  std::vector<Part> parts_;  // by partition
+  float rate_;
+  std::vector<float> model_;              // where it has one of its own
+  std::vector<std::span<float>> values_;  // by partition
+  std::vector<Peer> peers_;               // by server
+  std::vector<Part> parts_;               // by partition
   bool joined_ = false;
   uint64_t clock_ = 0;
   uint64_t floor_ = 0;                   // where it joined, or has jumped to

@@ -34,6 +34,11 @@ class Ended final : public internal::Pollable {
   TimePoint deadline() const override { return TimePoint::max(); }
 };
 
+absl::Status NobodyThere() {
+  return absl::FailedPreconditionError(
+      "this process took the place of one that died, alone: it has no collectives, but parameter servers");
+}
+
 // Whether the call has a place where others wait for it. `size`: of the communicator.
 bool HasChannel(int rank, int size, const Call& call) {
   if (call.kind != CallKind::kMessage) return true;
@@ -131,9 +136,11 @@ Communicator::Communicator(std::shared_ptr<internal::CommunicatorState> state) :
 Communicator::~Communicator() = default;
 
 int Communicator::rank() const {
+  if (state_->apart()) return state_->runtime().job().rank;
   return state_->team() != nullptr ? state_->team()->rank() : state_->group()->rank();
 }
 int Communicator::size() const {
+  if (state_->apart()) return state_->runtime().job().size;
   return state_->team() != nullptr ? state_->team()->size() : state_->group()->size();
 }
 int Communicator::local_rank() const {
@@ -162,6 +169,8 @@ absl::Status Communicator::Run(Call&& call) {
 }
 
 absl::Status Communicator::Perform(Call& call) {
+  if (state_->apart()) [[unlikely]]
+    return NobodyThere();
   if (state_->mpi() != nullptr && call.kind != CallKind::kMessage) {
     return state_->runtime().progress()->Run(state_->mpi(), state_->mpi()->lane(),
                                              *ByMpi(*state_, call, TimeoutOf(call)));
@@ -186,6 +195,7 @@ absl::Status Communicator::Perform(Call& call) {
 
 Work Communicator::Start(Call&& call) {
   const auto& progress = state_->runtime().progress();
+  if (state_->apart()) return Work(std::make_shared<Ended>(NobodyThere()), progress);
   if (state_->mpi() != nullptr && call.kind != CallKind::kMessage) {
     const std::shared_ptr<internal::Pollable> operation = ByMpi(*state_, call, TimeoutOf(call));
     Watch(state_->runtime().observer(), call, *operation);

@@ -37,6 +37,14 @@ absl::StatusOr<std::vector<RankPlace>> ExchangePlaces(Membership& membership, co
   return places;
 }
 
+JobAccess AccessOf(const Membership& membership) {
+  return {.job_id = membership.job_id(),
+          .secret = membership.secret(),
+          .epoch = membership.epoch(),
+          .rank = membership.rank(),
+          .size = membership.size()};
+}
+
 // Of the other ranks on this one's host.
 std::vector<shm::Mesh::Address> PeerAddresses(const std::vector<RankPlace>& places, const std::vector<int>& hosts,
                                               int self) {
@@ -54,7 +62,7 @@ std::vector<shm::Mesh::Address> PeerAddresses(const std::vector<RankPlace>& plac
 absl::StatusOr<std::shared_ptr<RuntimeState>> RuntimeState::Join(const Config& config, const Environment& environment) {
   std::shared_ptr<RuntimeState> state(new RuntimeState(config));
   const TimePoint deadline = DeadlineAfter(std::chrono::steady_clock::now(), config.start_timeout);
-  RETURN_IF_ERROR(state->Connect(environment, deadline));
+  RETURN_IF_ERROR(state->apart() ? state->Return(environment) : state->Connect(environment, deadline));
   RETURN_IF_ERROR(state->MakeWorld(deadline));
   return state;
 }
@@ -62,7 +70,8 @@ absl::StatusOr<std::shared_ptr<RuntimeState>> RuntimeState::Join(const Config& c
 absl::Status RuntimeState::Connect(const Environment& environment, TimePoint deadline) {
   RETURN_IF_ERROR(ParseForcedAlgorithms(config_.algorithms).status());  // a wrong one is refused on a single host too
   ASSIGN_OR_RETURN(membership_, Membership::Join(config_, environment, deadline));
-  const int rank = membership_->rank(), size = membership_->size();
+  job_ = AccessOf(*membership_);
+  const int rank = job_.rank, size = job_.size;
   logger_ = MakeLogger(config_.log_level, absl::StrCat("rank ", rank));
   const int64_t arena_bytes = config_.arena_bytes > 0 ? config_.arena_bytes : DefaultArenaBytes(MachineMemory(), size);
   ASSIGN_OR_RETURN(shm::OwnMemory own, shm::OwnMemory::Create(rank, arena_bytes));
@@ -78,6 +87,20 @@ absl::Status RuntimeState::Connect(const Environment& environment, TimePoint dea
   progress_ = std::make_shared<Progress>(node_, spin ? shm::WaitPolicy::Spinning() : shm::WaitPolicy::Crowded());
   logger_->debug("rank {} of {} joined by {}; {}", rank, size, membership_->launcher(),
                  spin ? "waits spin" : "waits yield");
+  return absl::OkStatus();
+}
+
+// The others have met without it: what its place was is all that it takes from them.
+absl::Status RuntimeState::Return(const Environment& environment) {
+  ASSIGN_OR_RETURN(membership_, Membership::Return(config_, environment));
+  job_ = AccessOf(*membership_);
+  logger_ = MakeLogger(config_.log_level, absl::StrCat("rank ", job_.rank));
+  const int64_t arena_bytes = config_.arena_bytes > 0 ? config_.arena_bytes : DefaultArenaBytes(MachineMemory(), 1);
+  ASSIGN_OR_RETURN(shm::OwnMemory own, shm::OwnMemory::Create(0, arena_bytes));
+  hosts_.assign(1, 0);
+  RETURN_IF_ERROR(StartNode(std::move(own), {}, {}));
+  progress_ = std::make_shared<Progress>(node_, shm::WaitPolicy::Crowded());
+  logger_->debug("rank {} of {} came back alone", job_.rank, job_.size);
   return absl::OkStatus();
 }
 
@@ -108,8 +131,8 @@ absl::Status RuntimeState::ConnectPeers(const Environment& environment, shm::Own
 }
 
 absl::Status RuntimeState::StartNode(shm::OwnMemory own, std::vector<shm::Link> links, std::vector<std::string> names) {
-  shm::NodeOptions options{.rank = membership_->rank(),
-                           .job_size = membership_->size(),
+  shm::NodeOptions options{.rank = apart() ? 0 : job_.rank,
+                           .job_size = apart() ? 1 : job_.size,
                            .names = std::move(names),
                            .heartbeat_interval = config_.heartbeat_interval,
                            .heartbeat_timeout = config_.heartbeat_timeout};
@@ -171,6 +194,7 @@ absl::StatusOr<Meetings> RuntimeState::Meet(const std::vector<int>& ranks, std::
 }
 
 absl::Status RuntimeState::Observe(const ClockOffset& offset) {
+  if (apart()) return absl::OkStatus();  // its timeline would take the place of rank 0's
   const int rank = node_->rank();
   const std::vector<int>& here = world_.group->ranks();
   Watched watched{.rank = rank,

@@ -36,6 +36,15 @@ struct Meetings {
   std::shared_ptr<mpi::Backend> mpi{};
 };
 
+// Who this process is in its job, and what it proves that with.
+struct JobAccess {
+  std::string job_id;
+  std::string secret;
+  uint64_t epoch = 0;
+  int rank = 0;
+  int size = 1;
+};
+
 // Shared by a runtime and whatever outlives it (communicators, works, buffers).
 class RuntimeState {
  public:
@@ -47,6 +56,10 @@ class RuntimeState {
   const std::shared_ptr<shm::Node>& node() const { return node_; }
   const std::shared_ptr<Progress>& progress() const { return progress_; }
   const Meetings& world() const { return world_; }
+  const JobAccess& job() const { return job_; }
+
+  // This process took the place of one that died, and has joined nobody: its world is empty but for itself.
+  bool apart() const { return config_.strategy.life > 1; }
 
   // By which algorithms between hosts are chosen; null: one host.
   const PathModel* network_model() const {
@@ -76,6 +89,7 @@ class RuntimeState {
  private:
   explicit RuntimeState(const Config& config) : config_(config) {}
   absl::Status Connect(const Environment& environment, TimePoint deadline);
+  absl::Status Return(const Environment& environment);
   absl::Status ConnectPeers(const Environment& environment, shm::OwnMemory own, TimePoint deadline);
   absl::Status ConnectHosts(const std::vector<RankPlace>& places, TimePoint deadline);
   absl::Status StartNode(shm::OwnMemory own, std::vector<shm::Link> links, std::vector<std::string> names);
@@ -85,6 +99,7 @@ class RuntimeState {
   Logger logger_;
   std::mutex mutex_;
   std::unique_ptr<Membership> membership_;  // until Shutdown; guarded by mutex_ once joined
+  JobAccess job_;
   std::vector<int> hosts_;
   bool crowded_ = false;
   bool needs_one_clock_ = false;
@@ -99,7 +114,13 @@ class RuntimeState {
 class CommunicatorState {
  public:
   CommunicatorState(std::shared_ptr<RuntimeState> runtime, Meetings meetings)
-      : runtime_(std::move(runtime)), meetings_(std::move(meetings)), owner_(OwnerOf(meetings_)) {}
+      : runtime_(std::move(runtime)),
+        meetings_(std::move(meetings)),
+        owner_(OwnerOf(meetings_)),
+        apart_(runtime_->apart()) {}
+
+  // Nobody else of the communicator can be reached: RuntimeState::apart.
+  bool apart() const { return apart_; }
 
   RuntimeState& runtime() const { return *runtime_; }
   const std::shared_ptr<RuntimeState>& shared_runtime() const { return runtime_; }
@@ -122,6 +143,7 @@ class CommunicatorState {
   const std::shared_ptr<RuntimeState> runtime_;
   const Meetings meetings_;
   const std::shared_ptr<void> owner_;
+  const bool apart_;
   std::atomic<uint64_t> splits_{0};
 };
 

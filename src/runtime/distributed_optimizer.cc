@@ -10,6 +10,8 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "runtime/composition.h"
+#include "runtime/server_training.h"
 
 namespace gyre {
 
@@ -53,15 +55,32 @@ absl::Status CheckTakesOver(const Dgc& dgc, const OptimizerConfig& config) {
 absl::StatusOr<std::unique_ptr<DistributedOptimizer>> DistributedOptimizer::Create(Communicator& communicator,
                                                                                    const OptimizerConfig& config,
                                                                                    const ReducerOptions& options) {
-  ASSIGN_OR_RETURN(auto reducer, GradientReducer::Create(communicator, options));
-  const Compression compression = reducer->compression();
-  if (const auto* dgc = std::get_if<Dgc>(&compression)) RETURN_IF_ERROR(CheckTakesOver(*dgc, config));
-  return std::unique_ptr<DistributedOptimizer>(new DistributedOptimizer(communicator, config, std::move(reducer)));
+  return Create(communicator, config, DistributedOptions{.reducer = options});
+}
+
+absl::StatusOr<std::unique_ptr<DistributedOptimizer>> DistributedOptimizer::Create(Communicator& communicator,
+                                                                                   const OptimizerConfig& config,
+                                                                                   const DistributedOptions& options) {
+  const Strategy configured = communicator.state_->runtime().config().strategy.strategy;
+  std::unique_ptr<GradientReducer> reducer;
+  std::unique_ptr<internal::ServerTraining> servers;
+  if (options.strategy.value_or(configured) == Strategy::kParameterServer) {
+    ASSIGN_OR_RETURN(servers, internal::ServerTraining::Create(communicator, config, options.reducer, options.servers));
+  } else {
+    ASSIGN_OR_RETURN(reducer, GradientReducer::Create(communicator, options.reducer));
+    const Compression compression = reducer->compression();
+    if (const auto* dgc = std::get_if<Dgc>(&compression)) RETURN_IF_ERROR(CheckTakesOver(*dgc, config));
+  }
+  return std::unique_ptr<DistributedOptimizer>(
+      new DistributedOptimizer(communicator, config, std::move(reducer), std::move(servers)));
 }
 
 DistributedOptimizer::DistributedOptimizer(Communicator& communicator, const OptimizerConfig& config,
-                                           std::unique_ptr<GradientReducer> reducer)
-    : communicator_(&communicator), config_(config), reducer_(std::move(reducer)) {}
+                                           std::unique_ptr<GradientReducer> reducer,
+                                           std::unique_ptr<internal::ServerTraining> servers)
+    : communicator_(&communicator), config_(config), reducer_(std::move(reducer)), servers_(std::move(servers)) {}
+
+DistributedOptimizer::~DistributedOptimizer() = default;
 
 absl::StatusOr<int> DistributedOptimizer::Register(std::string_view name, std::span<float> weights) {
   const std::array<int64_t, 1> shape = {std::ssize(weights)};
@@ -75,12 +94,14 @@ absl::StatusOr<int> DistributedOptimizer::Register(std::string_view name, std::s
     return absl::InvalidArgumentError(absl::StrCat("weights \"", absl::CHexEscape(ToAbsl(name)), "\" are ",
                                                    weights.size(), ", their shape has ", count, " elements"));
   }
+  if (servers_ != nullptr) return servers_->Register(name, weights);
   ASSIGN_OR_RETURN(const int index, reducer_->Register(name, shape));
   parameters_.push_back({.name = std::string(name), .index = index, .weights = weights});
   return index;
 }
 
 absl::StatusOr<int> DistributedOptimizer::RegisterRows(std::string_view name, std::span<float> weights, int64_t rows) {
+  if (servers_ != nullptr) return absl::InvalidArgumentError("parameter servers take no gradients as rows");
   const int64_t count = std::ssize(weights);
   if (rows < 0 || (rows == 0 ? count != 0 : count % rows != 0)) {
     return absl::InvalidArgumentError(absl::StrCat("parameter \"", absl::CHexEscape(ToAbsl(name)), "\" has ", count,
@@ -93,6 +114,7 @@ absl::StatusOr<int> DistributedOptimizer::RegisterRows(std::string_view name, st
 }
 
 absl::Status DistributedOptimizer::Start() {
+  if (servers_ != nullptr) return servers_->client().Start();
   RETURN_IF_ERROR(Optimizer::Create(config_, {}).status());
   RETURN_IF_ERROR(reducer_->Start());
   RETURN_IF_ERROR(MakeOptimizers());
@@ -119,6 +141,7 @@ absl::Status DistributedOptimizer::MakeOptimizers() {
 }
 
 absl::Status DistributedOptimizer::SetLearningRate(float learning_rate) {
+  if (servers_ != nullptr) return servers_->client().SetLearningRate(learning_rate);
   RETURN_IF_ERROR(optimizer_->SetLearningRate(learning_rate));
   return plain_ ? plain_->SetLearningRate(learning_rate) : absl::OkStatus();
 }
@@ -133,13 +156,50 @@ absl::Status DistributedOptimizer::BroadcastWeights() {
 }
 
 std::span<float> DistributedOptimizer::gradient(int index) const {
+  if (servers_ != nullptr) return servers_->client().gradient(index);
   const TensorView view = reducer_->gradient(index);
   return {static_cast<float*>(view.data), static_cast<size_t>(view.count)};
 }
 
+absl::Status DistributedOptimizer::Ready(int index) {
+  return servers_ != nullptr ? servers_->Ready(index) : reducer_->Ready(index);
+}
+
+absl::Status DistributedOptimizer::Ready(int index, std::span<float> gradient) {
+  return servers_ != nullptr ? servers_->ReadyCopy(index, gradient) : reducer_->Ready(index, gradient);
+}
+
+absl::Status DistributedOptimizer::ReadyRows(int index, std::span<const int64_t> rows, ConstTensorView values) {
+  if (servers_ != nullptr) return absl::InvalidArgumentError("parameter servers take no gradients as rows");
+  return reducer_->ReadyRows(index, rows, values);
+}
+
+absl::Status DistributedOptimizer::Missing(int index) {
+  return servers_ != nullptr ? servers_->Missing(index) : reducer_->Missing(index);
+}
+
+int64_t DistributedOptimizer::step() const {
+  return servers_ != nullptr ? servers_->client().step() : steps_;
+}
+
+float DistributedOptimizer::learning_rate() const {
+  return servers_ != nullptr ? servers_->client().learning_rate() : optimizer_->learning_rate();
+}
+
+std::vector<std::byte> DistributedOptimizer::Save() const {
+  return servers_ != nullptr ? std::vector<std::byte>() : optimizer_->Save();
+}
+
+absl::Status DistributedOptimizer::Restore(std::span<const std::byte> state) {
+  if (servers_ == nullptr) return optimizer_->Restore(state);
+  return absl::FailedPreconditionError("the parameter servers hold the optimizer's state");
+}
+
 absl::StatusOr<StepSummary> DistributedOptimizer::Step() {
+  if (servers_ != nullptr) return servers_->Step();
   ASSIGN_OR_RETURN(const StepSummary summary, reducer_->Wait());
   if (!summary.reduced || summary.skipped) return summary;
+  ++steps_;
   for (size_t i = 0; i < parameters_.size(); ++i) RETURN_IF_ERROR(Update(i));
   return summary;
 }

@@ -34,6 +34,10 @@ Communicator& Runtime::world() {
   return *world_;
 }
 
+bool Runtime::rejoined() const {
+  return state_->apart();
+}
+
 absl::StatusOr<Buffer> Runtime::Allocate(int64_t bytes) {
   const auto& arena = state_->node()->arena();
   ASSIGN_OR_RETURN(std::byte* const data, arena->Allocate(bytes));

@@ -30,6 +30,14 @@ TEST(Config, HasDefaults) {
   EXPECT_EQ(config->log_level, LogLevel::kWarning);
 }
 
+TEST(Config, StrategiesThatAreNotUnderstoodAreQuoted) {
+  EXPECT_EQ(Load({})->strategy.strategy, Strategy::kAllreduce);
+  for (const char* text : {"pS", ",ps", "ps,", "ps,consistency=BSP", "ps,staleness=-1", "ps,staleness=", "ps,life=0",
+                           "ps,servers=", "consistency=bsp", "allreduce,ps"}) {
+    EXPECT_THAT(Load({{"GYRE_STRATEGY", text}}), MatchesStatus(StatusCode::kInvalidArgument, "GYRE_STRATEGY")) << text;
+  }
+}
+
 TEST(Config, ReadsEveryVariable) {
   const auto config = Load({{"GYRE_RANK", "3"},
                             {"GYRE_SIZE", "8"},
@@ -42,6 +50,7 @@ TEST(Config, ReadsEveryVariable) {
                             {"GYRE_ALGORITHMS", "allreduce=ring"},
                             {"GYRE_BACKEND", "mpi"},
                             {"GYRE_STREAMS", "4"},
+                            {"GYRE_STRATEGY", "ps,consistency=ssp,staleness=3,servers=a:1+b:2,staleness=4,life=2"},
                             {"GYRE_START_TIMEOUT", "1.5"},
                             {"GYRE_TIMEOUT", "20"},
                             {"GYRE_HEARTBEAT_INTERVAL_MS", "50"},
@@ -66,6 +75,11 @@ TEST(Config, ReadsEveryVariable) {
   EXPECT_EQ(config->algorithms, "allreduce=ring");
   EXPECT_EQ(config->backend, Backend::kMpi);
   EXPECT_EQ(config->streams, 4);
+  EXPECT_EQ(config->strategy.strategy, Strategy::kParameterServer);
+  EXPECT_EQ(config->strategy.consistency, Consistency::kSsp);
+  EXPECT_EQ(config->strategy.staleness, 4) << "the last one counts";
+  EXPECT_EQ(config->strategy.servers, (std::vector<std::string>{"a:1", "b:2"}));
+  EXPECT_EQ(config->strategy.life, 2u);
   EXPECT_EQ(config->start_timeout.count(), 1500);
   EXPECT_EQ(config->operation_timeout.count(), 20000);
   EXPECT_EQ(config->heartbeat_interval.count(), 50);

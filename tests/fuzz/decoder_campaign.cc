@@ -33,6 +33,7 @@ constexpr std::array kFuzzers = {
     Fuzzer{"ps-messages", 80, FuzzPsMessages},
     Fuzzer{"ps-machines", 20, FuzzPsMachines},
     Fuzzer{"ps-manifest", 20, FuzzPsManifest},
+    Fuzzer{"ps-setup", 20, FuzzPsSetup},
     Fuzzer{"payload", 60, FuzzPayload},
     Fuzzer{"index-code", 60, FuzzIndexCode},
 };

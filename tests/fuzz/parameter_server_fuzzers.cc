@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "fuzzers.h"
+#include "ps/process/setup.h"
 #include "ps/server.h"
 #include "ps/wire.h"
 #include "ps/worker.h"
@@ -77,7 +78,7 @@ std::string FuzzPsMessages(Mutator& random) {
   std::string payload = Encode(RandomMessage(random, bytes, text));
   const bool valid = random.OneIn(4) && ps::Decode(payload).ok();
   if (!valid) payload = random.Mutated(std::move(payload));
-  return CheckDecoder(payload, valid, /*factor=*/2, ps::Decode, ps::Encode);
+  return CheckDecoder(payload, valid, /*factor=*/2, ps::Decode, [](const Message& m) { return Encode(m); });
 }
 
 // A server and a worker hear anything that decodes, from anybody, at any time.
@@ -115,6 +116,16 @@ std::string FuzzPsMachines(Mutator& random) {
     if ((*worker)->Begin().ok() && !(*worker)->End(std::vector<float>(5, 1.0f)).ok()) return "a step does not end";
   }
   return network.sent < size_t{1} << 20 ? "" : "answers too much";
+}
+
+std::string FuzzPsSetup(Mutator& random) {
+  ps::Setup setup{.servers = 3, .workers = 9, .consistency = {ps::Mode::kStale, random.Below(9)}, .rule = Adam{}};
+  for (uint64_t left = random.Below(5); left > 0; --left) setup.tensors.push_back({random.RandomBytes(left), 5});
+  std::string payload = Encode(setup);
+  const bool valid = random.OneIn(4);
+  if (!valid) payload = random.Mutated(std::move(payload));
+  // A tensor of 12 bytes takes 40, and once more while their list grows.
+  return CheckDecoder(payload, valid, /*factor=*/12, ps::DecodeSetup, [](const ps::Setup& s) { return Encode(s); });
 }
 
 std::string FuzzPsManifest(Mutator& random) {

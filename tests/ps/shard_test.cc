@@ -29,7 +29,7 @@ class ShardTest : public testing::Test {
   }
   Outcome Push(Shard& shard, int worker, uint64_t from, uint64_t sequence, float value) {
     const std::array<float, 2> gradient = {value, -value};
-    return shard.Push(worker, from, sequence, std::as_bytes(std::span(gradient)), applied_);
+    return shard.Push(worker, from, sequence, {std::as_bytes(std::span(gradient))}, applied_);
   }
 
   std::vector<std::pair<int, uint64_t>> log_;
@@ -56,7 +56,7 @@ TEST_F(ShardTest, PushesThatDoNotFitChangeNothing) {
   Shard shard = Make(Mode::kAsynchronous);
   EXPECT_EQ(shard.Push(0, 0, 0, {}, applied_), Outcome::kGap);
   const std::array<float, 3> three = {1, 2, 3};
-  EXPECT_EQ(shard.Push(0, 0, 0, std::as_bytes(std::span(three)), applied_), Outcome::kGap);
+  EXPECT_EQ(shard.Push(0, 0, 0, {std::as_bytes(std::span(three))}, applied_), Outcome::kGap);
   EXPECT_FALSE(shard.Initialize(std::as_bytes(std::span(three))));
   EXPECT_EQ(shard.Next(0), 0u);
   Shard empty = *Shard::Create(2, {}, std::nullopt, {});

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <limits>
 #include <span>
 #include <string>
 
@@ -23,18 +24,22 @@ TEST(WireTest, APushAsItIsInTheDocument) {
                                     .slot = 3,
                                     .from = 4,
                                     .sequence = 5,
+                                    .rate = 2.0f,
                                     .values = std::as_bytes(std::span(gradient))});
   const auto u64 = [](char value) {
     std::string bytes(8, '\0');
     bytes[0] = value;
     return bytes;
   };
-  const std::string zeros(8, '\0'), slot("\x03\0\0\0", 4), one("\0\0\x80\x3f", 4);
-  EXPECT_EQ(bytes, absl::StrCat("\x05", u64(1), u64(2), zeros, slot, u64(4), u64(5), one));
+  const std::string zeros(8, '\0'), slot("\x03\0\0\0", 4), one("\0\0\x80\x3f", 4), two("\0\0\0\x40", 4);
+  EXPECT_EQ(bytes, absl::StrCat("\x05", u64(1), u64(2), zeros, slot, u64(4), u64(5), two, one));
   const auto message = Decode(bytes);
   ASSERT_THAT(message, IsOk());
   EXPECT_EQ(message->sequence, 5u);
   EXPECT_EQ(AsText(message->values), one);
+  for (const float rate : {-1.0f, std::numeric_limits<float>::infinity()}) {
+    EXPECT_FALSE(Decode(Encode({.kind = Kind::kPush, .rate = rate})).ok()) << rate;
+  }
 }
 
 TEST(WireTest, WhatDoesNotFitIsRefused) {

@@ -1,0 +1,107 @@
+// ParameterServerClient: training through parameter servers, for jobs whose workers come and go, or differ in speed.
+// Workers push gradients; servers, which hold the weights, update them; workers pull them. Start the job with
+// `gyrerun --servers K`. docs/parameter_server.md says what holds when processes die.
+//
+//   ASSIGN_OR_RETURN(auto client, gyre::ParameterServerClient::Create(runtime->world(), gyre::Momentum{}));
+//   for (Parameter& p : parameters) ASSIGN_OR_RETURN(p.index, client->Register(p.name, p.weights));
+//   RETURN_IF_ERROR(client->Start());             // weights are now those of the servers, rank 0's at first
+//   for each step:
+//     the backward pass fills client->gradient(p.index) of each
+//     RETURN_IF_ERROR(client->PushPull());        // weights are now those of the next step
+//
+// DistributedOptimizer does the same where its strategy is kParameterServer.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "gyre/communicator.h"
+#include "gyre/export.h"
+#include "gyre/optimizer.h"
+#include "gyre/options.h"
+
+namespace gyre {
+
+// The same at all workers, or servers refuse those that come later. What is unset is taken from GYRE_STRATEGY, and
+// failing that is the default given here.
+struct ParameterServerOptions {
+  std::optional<Consistency> consistency = std::nullopt;  // kBsp
+  std::optional<int64_t> staleness = std::nullopt;        // of kSsp, in steps: 4
+
+  // While a server is away, this worker makes up to so many steps with its own updates of what that server holds, and
+  // then waits: 0.
+  std::optional<int64_t> local_steps = std::nullopt;
+
+  // How often a server writes a snapshot, and memory for pushes that no snapshot has yet: those a worker still has are
+  // not lost when a server dies.
+  std::chrono::milliseconds snapshot_interval{2'000};
+  int64_t retain_bytes = int64_t{256} << 20;
+
+  // Each call's; default: the runtime's operation_timeout.
+  std::optional<std::chrono::milliseconds> timeout = std::nullopt;
+};
+
+// Calls are for one thread at a time. They return by their deadline with
+//   kDeadlineExceeded    says which server, or which worker, was waited for
+//   kAborted             another process has taken this worker's place
+//   kFailedPrecondition  no servers; a server was set up differently by another worker; a call out of its turn
+class GYRE_EXPORT ParameterServerClient {
+ public:
+  // `world`: the runtime's, which must outlive this object. `rule`: what servers update weights with; none: they add up
+  // what is pushed. Not collective. kInvalidArgument: an option, or a hyperparameter, that is out of its range.
+  static absl::StatusOr<std::unique_ptr<ParameterServerClient>> Create(Communicator& world,
+                                                                       const std::optional<OptimizerConfig>& rule,
+                                                                       const ParameterServerOptions& options = {});
+  ~ParameterServerClient();
+  ParameterServerClient(const ParameterServerClient&) = delete;
+  ParameterServerClient& operator=(const ParameterServerClient&) = delete;
+
+  // Before Start: float32 weights of any number, which stay the program's, must live as long as this object, and may
+  // not move. All workers register the same names and sizes in the same order. Returns 0, 1, 2, ...
+  absl::StatusOr<int> Register(std::string_view name, std::span<float> weights);
+
+  // Connects, waits for as many workers as the job has the first time, and fills in the weights: rank 0's at first; for
+  // a worker that comes back, or late, what training has made of them.
+  absl::Status Start();
+
+  // After Start: where the step's gradient goes.
+  std::span<float> gradient(int index) const;
+
+  // Sends the step's gradients to the servers; returns when they may be written again. In kBsp servers apply the mean
+  // over the workers, otherwise each gradient as it comes.
+  absl::Status Push();
+
+  // Waits for the values of the next step, as the consistency has it, in the weights, which are written from Push on.
+  // If it fails they are partly of one step, partly of another.
+  absl::Status Pull();
+
+  // Both.
+  absl::Status PushPull();
+
+  // Waits until servers have all that was pushed. Nothing is left to wait for after a Pull.
+  absl::Status Wait();
+
+  // The number of the step that the weights are for: how many training has made before, this worker or others. After
+  // Start; from 0.
+  int64_t step() const;
+
+  // Of the steps that are pushed from now on.
+  absl::Status SetLearningRate(float learning_rate);
+  float learning_rate() const;
+
+  Consistency consistency() const;
+
+ private:
+  class State;
+  explicit ParameterServerClient(std::unique_ptr<State> state);
+
+  const std::unique_ptr<State> state_;
+};
+
+}  // namespace gyre

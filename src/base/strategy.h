@@ -1,0 +1,30 @@
+// StrategyConfig: how gradients become weights, as GYRE_STRATEGY says it:
+//   allreduce | ps[,consistency=bsp|ssp|async][,staleness=N][,local_steps=N]
+// gyrerun adds for its ranks servers=HOST:PORT+HOST:PORT, where the parameter servers are, and life=N, how often the
+// process was started. What is said twice counts as it was said last.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "gyre/options.h"
+
+namespace gyre {
+
+struct StrategyConfig {
+  Strategy strategy = Strategy::kAllreduce;
+  std::optional<Consistency> consistency{};
+  std::optional<int64_t> staleness{};
+  std::optional<int64_t> local_steps{};
+  std::vector<std::string> servers{};  // "host:port" by number
+  uint64_t life = 1;                   // more: this process takes the place of one that died
+};
+
+// Empty text is allreduce. kInvalidArgument quotes the part that is not understood.
+absl::StatusOr<StrategyConfig> ParseStrategy(std::string_view text);
+
+}  // namespace gyre

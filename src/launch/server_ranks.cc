@@ -1,0 +1,108 @@
+#include "launch/server_ranks.h"
+
+#include <malloc.h>
+#include <sys/signalfd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/environment.h"
+#include "base/status.h"
+#include "bootstrap/secret.h"
+#include "launch/exit_code.h"
+#include "net/socket.h"
+#include "ps/process/server_process.h"
+
+namespace gyre::launch {
+
+namespace {
+
+constexpr int kBacklog = 512;
+
+absl::StatusOr<std::string> MakeFolder() {
+  std::error_code error;
+  const std::filesystem::path parent = std::filesystem::temp_directory_path(error);
+  std::string path = (error ? std::filesystem::path("/tmp") : parent) / "gyre-servers-XXXXXX";
+  if (mkdtemp(path.data()) == nullptr) return ErrnoStatus(path);
+  return path;
+}
+
+// A descriptor that is readable once SIGTERM has come.
+absl::StatusOr<UniqueFd> TakeTermination() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  if (sigprocmask(SIG_BLOCK, &set, nullptr) != 0) return ErrnoStatus("sigprocmask");
+  UniqueFd fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd) return ErrnoStatus("signalfd");
+  return fd;
+}
+
+absl::Status ServeUntilTold(int server, uint64_t life, const std::string& folder) {
+  ASSIGN_OR_RETURN(const Config config, LoadConfig({}, ProcessEnvironment()));
+  if (!config.secret_fd || !config.job_id) return absl::FailedPreconditionError("this is for gyrerun itself to start");
+  ASSIGN_OR_RETURN(UniqueFd stop, TakeTermination());
+  ps::ServerProcessOptions options{.server = server,
+                                   .incarnation = life,
+                                   .job_id = *config.job_id,
+                                   .epoch = static_cast<uint64_t>(config.epoch.value_or(0)),
+                                   .secret = {},
+                                   .folder = folder,
+                                   .listener = UniqueFd(0),
+                                   .stop = std::move(stop)};
+  ASSIGN_OR_RETURN(options.secret, ReadSecretFd(*config.secret_fd));
+  // Gradients come and go by megabytes: the memory stays.
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  ASSIGN_OR_RETURN(auto process, ps::ServerProcess::Create(std::move(options)));
+  return process->Run();
+}
+
+}  // namespace
+
+ServerRanks::~ServerRanks() {
+  std::error_code ignored;
+  if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
+}
+
+absl::Status ServerRanks::Open(int count) {
+  ASSIGN_OR_RETURN(folder_, MakeFolder());
+  for (int server = 0; server < count; ++server) {
+    ASSIGN_OR_RETURN(UniqueFd listener, ListenTcp({"127.0.0.1", 0}, kBacklog, TimePoint::max()));
+    ASSIGN_OR_RETURN(const Endpoint endpoint, LocalEndpoint(listener.get()));
+    addresses_.push_back(ToString(endpoint));
+    listeners_.push_back(std::move(listener));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::string> ServerRanks::Command(int server, uint64_t life) const {
+  return {"gyrerun", "serve", absl::StrCat(server), absl::StrCat(life), folder_};
+}
+
+std::string ServerRanks::Strategy(const std::string& given, uint64_t life) const {
+  return absl::StrCat(given.empty() ? "ps" : given, ",servers=", absl::StrJoin(addresses_, "+"), ",life=", life);
+}
+
+int Serve(const std::vector<std::string>& arguments) {
+  int server = 0;
+  uint64_t life = 0;
+  if (arguments.size() != 3 || !absl::SimpleAtoi(arguments[0], &server) || !absl::SimpleAtoi(arguments[1], &life)) {
+    std::fputs("gyrerun: serve is for gyrerun itself; try: gyrerun --servers 1 -np 2 PROGRAM\n", stderr);
+    return kExitUsage;
+  }
+  const absl::Status status = ServeUntilTold(server, life, arguments[2]);
+  if (status.ok()) return 0;
+  std::fputs(absl::StrCat("gyrerun: server ", server, ": ", status.ToString(), "\n").c_str(), stderr);
+  return 1;
+}
+
+}  // namespace gyre::launch

@@ -1,0 +1,171 @@
+#include "ps/process/client.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "base/thread.h"
+
+namespace gyre::ps {
+
+absl::StatusOr<std::unique_ptr<Client>> Client::Create(ClientOptions options,
+                                                       std::span<const std::span<float>> weights) {
+  ASSIGN_OR_RETURN(Layout layout, Layout::Create(options.setup.tensors, static_cast<int>(options.servers.size())));
+  options.setup.servers = layout.servers();
+  options.worker.rule = options.setup.rule;
+  ASSIGN_OR_RETURN(auto loop, EventLoop::Create());
+  std::unique_ptr<Client> client(new Client(std::move(options), std::move(layout), std::move(loop)));
+  ASSIGN_OR_RETURN(client->worker_,
+                   Worker::Create(client->options_.worker, client->layout_, weights, client->clock_, *client, *client));
+  ASSIGN_OR_RETURN(client->thread_, StartThread("speak with parameter servers", [c = client.get()] { c->Run(); }));
+  return client;
+}
+
+Client::Client(ClientOptions options, Layout layout, std::unique_ptr<EventLoop> loop)
+    : options_(std::move(options)),
+      layout_(std::move(layout)),
+      setup_(Encode(options_.setup)),
+      loop_(std::move(loop)),
+      random_(std::random_device()()),
+      peers_(options_.servers.size()) {}
+
+Client::~Client() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  loop_->Wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+absl::StatusOr<uint64_t> Client::Begin(TimePoint deadline) {
+  uint64_t begun = 0;
+  RETURN_IF_ERROR(Call(
+      [&]() -> std::optional<absl::Status> {
+        if (worker_->WhyWaiting() && worker_->status().ok()) return std::nullopt;
+        const absl::StatusOr<uint64_t> step = worker_->Begin();
+        if (!step.ok()) return step.status();
+        begun = *step;
+        return absl::OkStatus();
+      },
+      deadline));
+  return begun;
+}
+
+absl::Status Client::End(std::span<const float> gradient, float learning_rate) {
+  return Call(
+      [&]() -> std::optional<absl::Status> {
+        worker_->SetLearningRate(learning_rate);
+        return worker_->End(gradient);
+      },
+      TimePoint::max());
+}
+
+absl::Status Client::Deliver(TimePoint deadline) {
+  return Call(
+      [&]() -> std::optional<absl::Status> {
+        if (!worker_->status().ok()) return worker_->status();
+        if (!worker_->delivered()) return std::nullopt;
+        return absl::OkStatus();
+      },
+      deadline);
+}
+
+absl::Status Client::Call(const Attempt& attempt, TimePoint deadline) {
+  std::unique_lock lock(mutex_);
+  attempt_ = &attempt;
+  answer_.reset();
+  loop_->Wake();
+  const auto answered = [this] { return answer_.has_value(); };
+  if (deadline == TimePoint::max()) {
+    answered_.wait(lock, answered);
+  } else if (!answered_.wait_until(lock, deadline, answered)) {
+    attempt_ = nullptr;
+    return absl::DeadlineExceededError(absl::StrCat("the parameter servers did not let this worker go on in time: ",
+                                                    why_not_.empty() ? "not all pushes were taken" : why_not_));
+  }
+  return *std::move(answer_);
+}
+
+// On the thread, as all that follows.
+void Client::Run() {
+  for (int server = 0; server < layout_.servers(); ++server) Connect(server);
+  while (true) {
+    if (absl::Status status = loop_->RunOnce(worker_->NextTick()); !status.ok()) broken_ = std::move(status);
+    AfterEvents();
+    Try();
+    for (Peer& peer : peers_) {
+      if (peer.link != nullptr) peer.link->Flush();
+    }
+    std::lock_guard lock(mutex_);
+    if (stop_) break;
+  }
+  peers_.clear();
+}
+
+void Client::AfterEvents() {
+  if (clock_.Now() >= worker_->NextTick()) worker_->Tick();
+  for (int server = 0; server < layout_.servers(); ++server) {
+    Peer& peer = peers_[static_cast<size_t>(server)];
+    if (peer.link == nullptr || peer.link->status().ok()) continue;
+    peer.trouble = peer.link->status();
+    peer.link.reset();
+    Connect(server);
+  }
+}
+
+void Client::Try() {
+  std::lock_guard lock(mutex_);
+  if (attempt_ == nullptr) return;
+  answer_ = broken_.ok() ? (*attempt_)() : broken_;
+  if (!answer_) {
+    why_not_ = WhyNot();
+    return;
+  }
+  attempt_ = nullptr;
+  answered_.notify_one();
+}
+
+std::string Client::WhyNot() const {
+  const std::optional<Waiting> waiting = worker_->WhyWaiting();
+  if (!waiting) return "";
+  const size_t server = static_cast<size_t>(std::max(waiting->server, 0));
+  const absl::Status& trouble = peers_[server].trouble;
+  const bool linked = peers_[server].link != nullptr;
+  return absl::StrCat(waiting->text, linked || trouble.ok() ? "" : absl::StrCat(": ", trouble.message()));
+}
+
+void Client::Connect(int server) {
+  Peer& peer = peers_[static_cast<size_t>(server)];
+  const Endpoint& endpoint = options_.servers[static_cast<size_t>(server)];
+  const HandshakeIdentity self{options_.job_id, options_.worker.epoch, options_.worker.worker, Role::kRank};
+  const auto on_done = [this, server](absl::StatusOr<Connected> connected) {
+    Peer& own = peers_[static_cast<size_t>(server)];
+    const auto fail = [&](absl::Status status) { own.trouble = broken_ = std::move(status); };
+    if (!connected.ok()) return fail(connected.status());
+    if (connected->peer.role != Role::kServer || connected->peer.rank != server) {
+      return fail(absl::FailedPreconditionError(
+          absl::StrCat("at the address of server ", server, " is ", Describe(connected->peer))));
+    }
+    auto link = Link::Create(*loop_, std::move(connected->fd), options_.worker.epoch,
+                             {.on_setup = [](std::string_view) {},
+                              .on_message = [this, server](const Message& m) { worker_->Receive(server, m); }});
+    if (!link.ok()) return fail(link.status());
+    own.link = *std::move(link);
+    own.link->SendSetup(setup_);
+    worker_->Reach(server);
+  };
+  peer.connector = std::make_unique<Connector>(
+      *loop_,
+      ConnectorOptions{.what = absl::StrCat("server ", server, " at ", ToString(endpoint)), .endpoint = endpoint}, self,
+      options_.secret, on_done,
+      [this, server](const absl::Status& why) { peers_[static_cast<size_t>(server)].trouble = why; });
+}
+
+void Client::Send(int peer, const Message& message) {
+  Link* const link = peers_[static_cast<size_t>(peer)].link.get();
+  if (link != nullptr && link->status().ok()) link->Send(message);
+}
+
+}  // namespace gyre::ps

@@ -1,0 +1,90 @@
+// Link: one authenticated TCP connection between a worker and a server, which carries setups and messages both ways.
+//
+// A message is a frame (net/framing.h) without its floats, followed by these as they are: sent from where they lie,
+// received where they will be kept. docs/wire_format.md has the layout.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/fd.h"
+#include "net/event_loop.h"
+#include "net/framing.h"
+#include "ps/floats.h"
+#include "ps/wire.h"
+
+namespace gyre::ps {
+
+// All on the loop's thread; nothing blocks. Callbacks must not destroy the link: who owns it looks at status() after
+// each RunOnce.
+class Link {
+ public:
+  struct Events {
+    std::function<void(std::string_view)> on_setup;
+    std::function<void(const Message&)> on_message;  // its views last for the call; its keeper may be kept
+  };
+
+  // `fd`: connected, and past the handshake. The loop must outlive the link.
+  static absl::StatusOr<std::unique_ptr<Link>> Create(EventLoop& loop, UniqueFd fd, uint64_t epoch, Events events);
+  ~Link();
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+
+  // Queue; Flush sends. What a message's keeper holds is sent from there.
+  void SendSetup(std::string_view setup);
+  void Send(const Message& message);
+  void Flush();
+  bool idle() const { return queue_.empty(); }
+
+  // Not OK: the connection has ended, or brought what is no message.
+  const absl::Status& status() const { return status_; }
+
+ private:
+  struct Outgoing {
+    std::string head;  // a frame, and floats that are not kept elsewhere
+    Bytes floats;
+    Floats keeper;
+  };
+  struct Arriving {
+    std::string head;  // a message without its floats
+    Floats floats;
+    size_t filled = 0;  // bytes
+  };
+
+  Link(EventLoop& loop, UniqueFd fd, uint64_t epoch, Events events);
+  void OnReady(uint32_t events);
+  void Read();
+  void Take(Bytes bytes);
+  void TakeFrame(Frame frame);
+  void Finish();
+  std::span<iovec> Gather();
+  void Sent(size_t bytes);
+  void Fail(absl::Status status);
+
+  EventLoop& loop_;
+  UniqueFd fd_;
+  const uint64_t epoch_;
+  const Events events_;
+  absl::Status status_;
+  FrameDecoder decoder_;
+  std::vector<std::byte> staging_;
+  Arriving arriving_;
+  Floats spare_;  // floats that nobody kept
+  bool receiving_floats_ = false;
+  std::deque<Outgoing> queue_;
+  size_t sent_ = 0;  // bytes of the first
+  std::vector<iovec> pieces_;
+  bool waits_to_send_ = false;
+};
+
+}  // namespace gyre::ps

@@ -1,0 +1,116 @@
+#include "ps/process/server_process.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "ps/process/setup.h"
+
+namespace gyre::ps {
+
+absl::StatusOr<std::unique_ptr<ServerProcess>> ServerProcess::Create(ServerProcessOptions options) {
+  ASSIGN_OR_RETURN(auto loop, EventLoop::Create());
+  UniqueFd listener = std::move(options.listener);
+  std::unique_ptr<ServerProcess> process(new ServerProcess(std::move(options), std::move(loop)));
+  const HandshakeIdentity self{process->options_.job_id, process->options_.epoch, process->options_.server,
+                               Role::kServer};
+  ASSIGN_OR_RETURN(process->listener_,
+                   AuthenticatingListener::Create(
+                       *process->loop_, std::move(listener), self, process->options_.secret, {},
+                       [process = process.get()](AcceptedPeer peer) { process->Admit(std::move(peer)); }));
+  if (const int stop = process->options_.stop.get(); stop >= 0) {
+    RETURN_IF_ERROR(process->loop_->Add(stop, EPOLLIN, [process = process.get()](uint32_t) { process->stop_ = true; }));
+  }
+  return process;
+}
+
+ServerProcess::ServerProcess(ServerProcessOptions options, std::unique_ptr<EventLoop> loop)
+    : options_(std::move(options)), loop_(std::move(loop)), disk_(options_.folder) {}
+
+ServerProcess::~ServerProcess() = default;
+
+void ServerProcess::Stop() {
+  stop_ = true;
+  loop_->Wake();
+}
+
+absl::Status ServerProcess::Run() {
+  while (!stop_) {
+    RETURN_IF_ERROR(loop_->RunOnce(server_ == nullptr ? TimePoint::max() : server_->NextTick()));
+    AfterEvents();
+    RETURN_IF_ERROR(status_);
+  }
+  return absl::OkStatus();
+}
+
+void ServerProcess::AfterEvents() {
+  if (server_ != nullptr) {
+    if (clock_.Now() >= server_->NextTick()) server_->Tick();
+    if (absl::IsAborted(server_->disk_status())) status_ = server_->disk_status();
+  }
+  for (Connection& connection : connections_) connection.link->Flush();
+  connections_.remove_if([](const Connection& connection) { return !connection.link->status().ok(); });
+}
+
+void ServerProcess::Admit(AcceptedPeer peer) {
+  if (peer.peer.role != Role::kRank) return;
+  Connection& connection = connections_.emplace_back();
+  connection.worker = peer.peer.rank;
+  auto link =
+      Link::Create(*loop_, std::move(peer.fd), options_.epoch,
+                   {.on_setup = [this, &connection](std::string_view payload) { TakeSetup(connection, payload); },
+                    .on_message = [this, &connection](const Message& message) { Take(connection, message); }});
+  if (!link.ok()) return connections_.pop_back();  // the worker finds its connection closed, and comes again
+  connection.link = *std::move(link);
+}
+
+void ServerProcess::TakeSetup(Connection& connection, std::string_view payload) {
+  connection.set_up = true;
+  if (server_ == nullptr) {
+    if (const absl::Status started = StartServer(payload); absl::IsInvalidArgument(started)) {
+      connection.refusal = std::string(started.message());
+    } else if (!started.ok()) {
+      status_ = started;
+    }
+  } else if (payload != setup_) {
+    connection.refusal = "its tensors, rule, consistency, or number of workers are not those of the others";
+  }
+}
+
+absl::Status ServerProcess::StartServer(std::string_view payload) {
+  ASSIGN_OR_RETURN(const Setup setup, DecodeSetup(payload));
+  ASSIGN_OR_RETURN(layout_, Layout::Create(setup.tensors, setup.servers));
+  ASSIGN_OR_RETURN(server_, Server::Start({.server = options_.server,
+                                           .epoch = options_.epoch,
+                                           .incarnation = options_.incarnation,
+                                           .consistency = setup.consistency,
+                                           .rule = setup.rule,
+                                           .workers = setup.workers,
+                                           .snapshot_interval = setup.snapshot_interval},
+                                          *layout_, clock_, *this, disk_));
+  setup_ = payload;
+  return absl::OkStatus();
+}
+
+void ServerProcess::Take(Connection& connection, const Message& message) {
+  connection.incarnation = message.incarnation;
+  if (!connection.refusal.empty()) {
+    return connection.link->Send({.kind = Kind::kRefuse,
+                                  .epoch = options_.epoch,
+                                  .incarnation = options_.incarnation,
+                                  .to = message.incarnation,
+                                  .text = connection.refusal});
+  }
+  if (server_ != nullptr && connection.set_up) server_->Receive(connection.worker, message);
+}
+
+// Every life of the worker that is still connected gets what is meant for it.
+void ServerProcess::Send(int peer, const Message& message) {
+  for (Connection& connection : connections_) {
+    if (connection.worker == peer && connection.incarnation == message.to) connection.link->Send(message);
+  }
+}
+
+}  // namespace gyre::ps

@@ -1,0 +1,31 @@
+// Setup: what the workers of a job tell a server first on every connection: what to hold, and how to update it. All
+// say the same, byte for byte. Layout: docs/wire_format.md. Pure.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ps/layout.h"
+#include "ps/options.h"
+#include "ps/shard.h"
+
+namespace gyre::ps {
+
+struct Setup {
+  std::vector<Tensor> tensors{};
+  int servers = 1;
+  int workers = 1;
+  Consistency consistency{};
+  Rule rule{};
+  std::chrono::milliseconds snapshot_interval{2000};
+};
+
+std::string Encode(const Setup& setup);
+
+// kInvalidArgument: malformed. Whether its values make sense is for Layout::Create and Server::Start to say.
+absl::StatusOr<Setup> DecodeSetup(std::string_view payload);
+
+}  // namespace gyre::ps

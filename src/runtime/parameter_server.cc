@@ -1,0 +1,222 @@
+#include "gyre/parameter_server.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "net/endpoint.h"
+#include "ps/process/client.h"
+#include "runtime/composition.h"
+
+namespace gyre {
+
+namespace {
+
+constexpr int64_t kDefaultStaleness = 4;
+constexpr int64_t kMostRetained = 4096;
+
+absl::Status Check(const ParameterServerOptions& options) {
+  if (options.staleness.value_or(0) < 0 || options.local_steps.value_or(0) < 0) {
+    return absl::InvalidArgumentError("staleness and local_steps must be 0 or more");
+  }
+  if (options.snapshot_interval.count() < 1 || options.retain_bytes < 0) {
+    return absl::InvalidArgumentError("snapshot_interval must be 1 ms or more, and retain_bytes 0 or more");
+  }
+  if (options.timeout && options.timeout->count() <= 0) return absl::InvalidArgumentError("timeout must be positive");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Endpoint>> ServersOf(const StrategyConfig& strategy) {
+  if (strategy.servers.empty()) {
+    return absl::FailedPreconditionError("the job has no parameter servers; start it with gyrerun --servers K");
+  }
+  std::vector<Endpoint> servers;
+  for (const std::string& text : strategy.servers) {
+    ASSIGN_OR_RETURN(Endpoint endpoint, ParseEndpoint(text));
+    if (!IsAddress(endpoint)) return absl::InvalidArgumentError(absl::StrCat("GYRE_STRATEGY: ", text, " is a name"));
+    servers.push_back(std::move(endpoint));
+  }
+  return servers;
+}
+
+ps::Consistency ConsistencyOf(Consistency consistency, int64_t staleness) {
+  switch (consistency) {
+    case Consistency::kBsp: return {ps::Mode::kSynchronous};
+    case Consistency::kSsp: return {ps::Mode::kStale, static_cast<uint64_t>(staleness)};
+    case Consistency::kAsync: break;
+  }
+  return {ps::Mode::kAsynchronous};
+}
+
+}  // namespace
+
+class ParameterServerClient::State {
+ public:
+  State(ps::ClientOptions options, const ParameterServerOptions& given, Consistency consistency,
+        std::chrono::milliseconds timeout)
+      : options_(std::move(options)), given_(given), consistency_(consistency), timeout_(timeout) {
+    if (options_.setup.rule) {
+      rate_ = std::visit([](const auto& rule) { return rule.learning_rate; }, *options_.setup.rule);
+    }
+  }
+
+  absl::StatusOr<int> Register(std::string_view name, std::span<float> weights) {
+    if (client_ != nullptr) return absl::FailedPreconditionError("Register after Start");
+    const auto same = [&](const ps::Tensor& tensor) { return tensor.name == name; };
+    if (name.empty() || std::ranges::any_of(options_.setup.tensors, same)) {
+      return absl::InvalidArgumentError(absl::StrCat("weights named '", ToAbsl(name), "' are there twice, or unnamed"));
+    }
+    options_.setup.tensors.push_back({std::string(name), std::ssize(weights)});
+    weights_.push_back(weights);
+    return static_cast<int>(weights_.size()) - 1;
+  }
+
+  absl::Status Start() {
+    if (client_ != nullptr) return absl::FailedPreconditionError("Start was called before");
+    size_t elements = 0;
+    for (const auto& weights : weights_) {
+      gradients_.emplace_back(elements, weights.size());
+      elements += weights.size();
+    }
+    const auto bytes = static_cast<int64_t>(std::max<size_t>(1, elements * sizeof(float)));
+    options_.worker.retain = static_cast<size_t>(std::min(given_.retain_bytes / bytes, kMostRetained));
+    gradient_.resize(elements);
+    ASSIGN_OR_RETURN(client_, ps::Client::Create(options_, weights_));
+    return Pull();
+  }
+
+  std::span<float> gradient(int index) {
+    const auto [offset, count] = gradients_[static_cast<size_t>(index)];
+    return std::span(gradient_).subspan(offset, count);
+  }
+
+  absl::Status Push() {
+    RETURN_IF_ERROR(CheckStarted());
+    return client_->End(gradient_, rate_);
+  }
+
+  absl::Status Pull() {
+    RETURN_IF_ERROR(CheckStarted());
+    ASSIGN_OR_RETURN(const uint64_t step, client_->Begin(Deadline()));
+    step_ = static_cast<int64_t>(step);
+    return absl::OkStatus();
+  }
+
+  absl::Status Wait() {
+    RETURN_IF_ERROR(CheckStarted());
+    return client_->Deliver(Deadline());
+  }
+
+  absl::Status SetLearningRate(float rate) {
+    if (!std::isfinite(rate) || rate < 0) {
+      return absl::InvalidArgumentError(absl::StrCat("a learning rate of ", rate, " is not 0 or more"));
+    }
+    rate_ = rate;
+    return absl::OkStatus();
+  }
+  float learning_rate() const { return rate_; }
+  Consistency consistency() const { return consistency_; }
+  int64_t step() const { return step_; }
+
+ private:
+  absl::Status CheckStarted() const {
+    return client_ != nullptr ? absl::OkStatus() : absl::FailedPreconditionError("Start has not been called");
+  }
+  TimePoint Deadline() const { return DeadlineAfter(std::chrono::steady_clock::now(), timeout_); }
+
+  ps::ClientOptions options_;
+  const ParameterServerOptions given_;
+  const Consistency consistency_;
+  const std::chrono::milliseconds timeout_;
+  float rate_ = 0;
+  int64_t step_ = 0;
+  std::vector<std::span<float>> weights_;             // by index
+  std::vector<std::pair<size_t, size_t>> gradients_;  // by index: where in gradient_, and how many
+  std::vector<float> gradient_;
+  std::unique_ptr<ps::Client> client_;
+};
+
+absl::StatusOr<std::unique_ptr<ParameterServerClient>> ParameterServerClient::Create(
+    Communicator& world, const std::optional<OptimizerConfig>& rule, const ParameterServerOptions& options) {
+  RETURN_IF_ERROR(Check(options));
+  if (rule) RETURN_IF_ERROR(Optimizer::Create(*rule, {}).status());
+  const internal::RuntimeState& runtime = world.state_->runtime();
+  const Config& config = runtime.config();
+  const internal::JobAccess job = runtime.job();
+  if (world.size() != job.size) {
+    return absl::InvalidArgumentError("parameter servers are for the world, not for some of its ranks");
+  }
+  ASSIGN_OR_RETURN(std::vector<Endpoint> servers, ServersOf(config.strategy));
+  const Consistency consistency = options.consistency.value_or(config.strategy.consistency.value_or(Consistency::kBsp));
+  const int64_t staleness = options.staleness.value_or(config.strategy.staleness.value_or(kDefaultStaleness));
+  const int64_t local_steps = options.local_steps.value_or(config.strategy.local_steps.value_or(0));
+  ps::ClientOptions client{.servers = std::move(servers),
+                           .job_id = job.job_id,
+                           .secret = job.secret,
+                           .worker = {.worker = job.rank,
+                                      .epoch = job.epoch,
+                                      .incarnation = config.strategy.life,
+                                      .local_steps = static_cast<uint64_t>(local_steps),
+                                      .has_first_values = job.rank == 0},
+                           .setup = {.workers = job.size,
+                                     .consistency = ConsistencyOf(consistency, staleness),
+                                     .rule = rule,
+                                     .snapshot_interval = options.snapshot_interval}};
+  auto state = std::make_unique<State>(std::move(client), options, consistency,
+                                       options.timeout.value_or(config.operation_timeout));
+  return std::unique_ptr<ParameterServerClient>(new ParameterServerClient(std::move(state)));
+}
+
+ParameterServerClient::ParameterServerClient(std::unique_ptr<State> state) : state_(std::move(state)) {}
+ParameterServerClient::~ParameterServerClient() = default;
+
+absl::StatusOr<int> ParameterServerClient::Register(std::string_view name, std::span<float> weights) {
+  return state_->Register(name, weights);
+}
+
+absl::Status ParameterServerClient::Start() {
+  return state_->Start();
+}
+
+std::span<float> ParameterServerClient::gradient(int index) const {
+  return state_->gradient(index);
+}
+
+absl::Status ParameterServerClient::Push() {
+  return state_->Push();
+}
+
+absl::Status ParameterServerClient::Pull() {
+  return state_->Pull();
+}
+
+absl::Status ParameterServerClient::PushPull() {
+  RETURN_IF_ERROR(state_->Push());
+  return state_->Pull();
+}
+
+absl::Status ParameterServerClient::Wait() {
+  return state_->Wait();
+}
+
+absl::Status ParameterServerClient::SetLearningRate(float learning_rate) {
+  return state_->SetLearningRate(learning_rate);
+}
+
+float ParameterServerClient::learning_rate() const {
+  return state_->learning_rate();
+}
+
+int64_t ParameterServerClient::step() const {
+  return state_->step();
+}
+
+Consistency ParameterServerClient::consistency() const {
+  return state_->consistency();
+}
+
+}  // namespace gyre

@@ -1,0 +1,100 @@
+#include "runtime/server_training.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace gyre::internal {
+
+namespace {
+
+absl::Status CheckForServers(const ReducerOptions& options) {
+  const bool summed = options.op == ReduceOp::kSum || options.op == ReduceOp::kAverage;
+  const bool compressed = options.compression && !std::holds_alternative<NoCompression>(*options.compression);
+  if (summed && !options.max_norm && !options.skip_non_finite && options.accumulate == 1 && options.plan.empty() &&
+      !compressed) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      "parameter servers take sums and averages, without max_norm, skip_non_finite, accumulate, plan or compression");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ServerTraining>> ServerTraining::Create(Communicator& world, const OptimizerConfig& rule,
+                                                                       const ReducerOptions& reduction,
+                                                                       ParameterServerOptions servers) {
+  RETURN_IF_ERROR(CheckForServers(reduction));
+  if (!servers.timeout) servers.timeout = reduction.timeout;
+  ASSIGN_OR_RETURN(auto client, ParameterServerClient::Create(world, rule, servers));
+  double scale = reduction.prescale * reduction.postscale;
+  // In kBsp servers average what is meant to be a sum.
+  const bool averaged = client->consistency() == Consistency::kBsp;
+  if (averaged && reduction.op == ReduceOp::kSum) scale *= world.size();
+  return std::unique_ptr<ServerTraining>(new ServerTraining(std::move(client), scale));
+}
+
+absl::StatusOr<int> ServerTraining::Register(std::string_view name, std::span<float> weights) {
+  ASSIGN_OR_RETURN(const int index, client_->Register(name, weights));
+  ready_.push_back(false);
+  return index;
+}
+
+absl::Status ServerTraining::Ready(int index) {
+  std::lock_guard lock(mutex_);
+  if (index < 0 || index >= std::ssize(ready_)) {
+    return absl::InvalidArgumentError(absl::StrCat("there is no parameter ", index, " of ", ready_.size()));
+  }
+  const auto place = static_cast<size_t>(index);
+  if (ready_[place]) return absl::FailedPreconditionError(absl::StrCat("parameter ", index, " is ready already"));
+  ready_[place] = true;
+  return absl::OkStatus();
+}
+
+absl::Status ServerTraining::ReadyCopy(int index, std::span<const float> gradient) {
+  const std::span<float> own = client_->gradient(index);
+  if (own.size() != gradient.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a gradient of ", gradient.size(), " elements for parameter ", index, ", which has ", own.size()));
+  }
+  std::ranges::copy(gradient, own.begin());
+  return Ready(index);
+}
+
+absl::Status ServerTraining::Missing(int index) {
+  std::ranges::fill(client_->gradient(index), 0.0f);
+  return Ready(index);
+}
+
+absl::Status ServerTraining::TakeAllReady() {
+  std::lock_guard lock(mutex_);
+  const auto absent = std::ranges::find(ready_, false);
+  if (absent != ready_.end()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("parameter ", absent - ready_.begin(), " is neither ready nor missing"));
+  }
+  ready_.assign(ready_.size(), false);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepSummary> ServerTraining::Step() {
+  const auto begin = std::chrono::steady_clock::now();
+  RETURN_IF_ERROR(TakeAllReady());
+  StepSummary summary;
+  const auto scale = static_cast<float>(scale_);
+  for (int index = 0; index < std::ssize(ready_); ++index) {
+    const std::span<float> gradient = client_->gradient(index);
+    summary.bytes += static_cast<int64_t>(gradient.size_bytes());
+    if (scale == 1) continue;
+    for (float& value : gradient) value *= scale;
+  }
+  RETURN_IF_ERROR(client_->PushPull());
+  summary.step = client_->step();
+  summary.exposed_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return summary;
+}
+
+}  // namespace gyre::internal

@@ -1,0 +1,89 @@
+#include "collectives/pricing/advice.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "support/status_matchers.h"
+
+namespace gyre::internal {
+namespace {
+
+using support::IsOk;
+
+// 1 GB of gradients over links of 1 GB/s, where reducing and waiting cost nothing.
+AdviceQuestion Plain(int hosts, int servers) {
+  return {.model_bytes = 1e9,
+          .hosts = hosts,
+          .bytes_per_second = 1e9,
+          .reduced_bytes_per_second = 1e30,
+          .most_servers = servers,
+          .compression = 1};
+}
+
+double SecondsOf(const AdviceQuestion& question, const std::string& strategy, int servers) {
+  const auto advice = Advise(question);
+  EXPECT_THAT(advice, IsOk());
+  for (const Advice& row : *advice) {
+    if (row.strategy == strategy && row.servers == servers) return row.seconds;
+  }
+  ADD_FAILURE() << strategy << " with " << servers << " servers is missing";
+  return -1;
+}
+
+TEST(AdviceTest, ByHandForFourHosts) {
+  const AdviceQuestion four = Plain(4, 4);
+  // 2 (n - 1) / n of the model: both for a ring and for servers beside all workers.
+  EXPECT_NEAR(SecondsOf(four, "allreduce, over hosts", 0), 1.5, 1e-9);
+  EXPECT_NEAR(SecondsOf(four, "servers beside workers", 0), 1.5, 1e-9);
+  // One server apart sends the model to four; four send a quarter each to four, and each worker takes it all once.
+  EXPECT_NEAR(SecondsOf(four, "servers apart", 1), 4, 1e-9);
+  EXPECT_NEAR(SecondsOf(four, "servers apart", 2), 2, 1e-9);
+  EXPECT_NEAR(SecondsOf(four, "servers apart", 4), 1, 1e-9);
+  // Two more hosts: 2 * 4 * 3 / (16 + 8 - 4) of the model on every link.
+  EXPECT_NEAR(SecondsOf(four, "servers apart and beside workers", 2), 1.2, 1e-9);
+}
+
+TEST(AdviceTest, TheCheapestIsFirstAndHostsThatDoNotHelpComeLast) {
+  const auto advice = *Advise(Plain(4, 8));
+  EXPECT_EQ(advice.front().strategy, "servers apart");
+  EXPECT_EQ(advice.front().servers, 4) << "more than as many as workers are of no use";
+  for (size_t i = 1; i < advice.size(); ++i) EXPECT_GE(advice[i].seconds, advice[i - 1].seconds);
+}
+
+TEST(AdviceTest, WaitingAndReducingCount) {
+  AdviceQuestion question = Plain(4, 1);
+  question.latency = 0.01;
+  EXPECT_NEAR(SecondsOf(question, "allreduce, over hosts", 0), 1.56, 1e-9) << "six steps";
+  EXPECT_NEAR(SecondsOf(question, "servers apart", 1), 4.02, 1e-9) << "there and back";
+  question.latency = 0;
+  question.reduced_bytes_per_second = 0.5e9;  // half as fast as a link: three blocks of a quarter take 1.5 s, not 0.75
+  EXPECT_NEAR(SecondsOf(question, "allreduce, over hosts", 0), 2.25, 1e-9);
+  EXPECT_NEAR(SecondsOf(question, "servers apart", 1), 8, 1e-9);
+}
+
+TEST(AdviceTest, SeveralWorkersOfAHostAndCompression) {
+  AdviceQuestion question = Plain(2, 0);
+  question.workers_per_host = 4;
+  question.reduced_bytes_per_second = 4e9;
+  question.compression = 0.25;
+  question.coded_bytes_per_second = 10e9;
+  EXPECT_NEAR(SecondsOf(question, "allreduce, flat", 0), 1.75, 1e-9) << "14 / 8 of the model";
+  EXPECT_NEAR(SecondsOf(question, "allreduce, over hosts", 0), 1 + 1, 1e-9)
+      << "4 GB at 4 GB/s, then 2 / 2 of the model";
+  EXPECT_NEAR(SecondsOf(question, "allreduce, over hosts, compressed", 0), 1 + 0.2 + 0.25, 1e-9);
+}
+
+TEST(AdviceTest, OneHostNeedsNoNetwork) {
+  EXPECT_EQ(SecondsOf(Plain(1, 0), "allreduce, over hosts", 0), 0);
+}
+
+TEST(AdviceTest, WhatIsOutOfItsRangeIsNamed) {
+  AdviceQuestion question = Plain(2, 0);
+  question.compression = 0;
+  EXPECT_THAT(Advise(question), support::MatchesStatus(absl::StatusCode::kInvalidArgument, "compression"));
+  EXPECT_THAT(Advise({}), support::MatchesStatus(absl::StatusCode::kInvalidArgument, "bytes"));
+}
+
+}  // namespace
+}  // namespace gyre::internal

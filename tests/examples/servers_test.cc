@@ -1,0 +1,131 @@
+// The built char_lm through parameter servers, under the built gyrerun.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/program.h"
+#include "support/temporary.h"
+
+namespace gyre {
+namespace {
+
+using support::Program;
+using testing::HasSubstr;
+
+constexpr auto kLimit = std::chrono::seconds(100);
+
+class CharLmByServers : public testing::Test {
+ protected:
+  CharLmByServers() {
+    std::ofstream text(text_, std::ios::binary);
+    const std::vector<std::string> words = {"the ", "ring ", "turns ", "and ", "turns, ", "while ", "it holds.\n"};
+    unsigned state = 1;
+    for (int i = 0; i < 4000; ++i) {
+      state = state * 1664525u + 1013904223u;
+      text << words[(state >> 16) % 7 * ((state >> 24) % 7) / 6];
+    }
+  }
+
+  std::vector<std::string> Command(const std::vector<std::string>& launch,
+                                   const std::vector<std::string>& options) const {
+    std::vector<std::string> command = {GYRERUN_PATH, "-np", "2"};
+    command.insert(command.end(), launch.begin(), launch.end());
+    for (const char* word : {CHAR_LM_PATH, "--text", text_.c_str(), "--batch", "300", "--json", "--loss-file"}) {
+      command.emplace_back(word);
+    }
+    command.push_back(losses_);
+    command.insert(command.end(), options.begin(), options.end());
+    return command;
+  }
+
+  static nlohmann::json LastLine(const std::string& out) {
+    const size_t end = out.find_last_not_of('\n');
+    const size_t start = out.rfind('\n', end);
+    return nlohmann::json::parse(out.substr(start == std::string::npos ? 0 : start + 1), nullptr, false);
+  }
+
+  double BitsOf(const std::vector<std::string>& launch, const std::vector<std::string>& options) const {
+    Program program(Command(launch, options));
+    EXPECT_TRUE(program.WaitFor(kLimit)) << program.output();
+    EXPECT_EQ(program.exit_code(), 0) << program.output();
+    const nlohmann::json json = LastLine(program.out());
+    return json.is_object() ? json["heldout_bits_per_char"].get<double>() : -1;
+  }
+
+  // How many steps rank 0 has made, so far as they are on the disk; waits until it is so many.
+  bool WaitForSteps(int64_t steps) const {
+    const auto deadline = std::chrono::steady_clock::now() + kLimit;
+    while (std::chrono::steady_clock::now() < deadline) {
+      std::ifstream file(losses_);
+      int64_t step = 0, last = 0;
+      char comma = 0;
+      double loss = 0;
+      while (file >> step >> comma >> loss) last = step;
+      if (last >= steps) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));  // polls a file: nothing tells of it
+    }
+    return false;
+  }
+
+  static pid_t PidOf(const Program& program, const std::string& name) {
+    const std::string text = program.output();
+    std::smatch found;
+    return std::regex_search(text, found, std::regex(name + ": pid ([0-9]+)")) ? std::stoi(found[1]) : -1;
+  }
+
+  const support::TemporaryDirectory folder_;
+  const std::string text_ = folder_.path() / "text";
+  const std::string losses_ = folder_.path() / "losses";
+};
+
+TEST_F(CharLmByServers, SynchronousTrainingAgreesWithAllReduce) {
+  const double expected = BitsOf({}, {"--steps", "80"});
+  EXPECT_LT(expected, 4);
+  for (const char* servers : {"1", "3"}) {
+    EXPECT_NEAR(BitsOf({"--servers", servers}, {"--steps", "80"}), expected, 1e-3 * expected) << servers;
+  }
+}
+
+TEST_F(CharLmByServers, OtherConsistenciesLearnToo) {
+  const std::vector<std::string> stale = {"--strategy", "ps", "--consistency", "ssp", "--staleness", "4"};
+  const std::vector<std::string> loose = {"--strategy", "ps", "--consistency", "async"};
+  for (std::vector<std::string> options : {stale, loose}) {
+    for (const char* word : {"--steps", "80", "--lr", "0.002"}) options.emplace_back(word);
+    EXPECT_LT(BitsOf({"--servers", "2"}, options), 4) << options[3];
+  }
+}
+
+TEST_F(CharLmByServers, AServerAndARankAreKilledAndTrainingGoesOn) {
+  Program program(Command({"--servers", "2", "--restart-rank", "1", "--verbose"}, {"--steps", "1000"}));
+  ASSERT_TRUE(WaitForSteps(20)) << program.output();
+  ASSERT_EQ(kill(PidOf(program, "server 1"), SIGKILL), 0);
+  ASSERT_TRUE(program.WaitForOutput("server 1 (pid", kLimit));
+  ASSERT_TRUE(WaitForSteps(200)) << program.output();
+  ASSERT_EQ(kill(PidOf(program, "rank 1"), SIGKILL), 0);
+  ASSERT_TRUE(program.WaitFor(kLimit)) << program.output();
+  EXPECT_EQ(program.exit_code(), 0) << program.output();
+  EXPECT_THAT(program.err(), HasSubstr("rank 1 (pid"));
+  EXPECT_THAT(program.err(), HasSubstr("it is started again, 1 of 1"));
+  EXPECT_EQ(LastLine(program.out())["steps"], 1000) << program.output();
+}
+
+TEST_F(CharLmByServers, WhoDiesAgainAndAgainEndsTheJob) {
+  Program program({GYRERUN_PATH, "-np", "2", "--servers", "1", "--restart-rank", "2", "sh", "-c",
+                   "[ $GYRE_RANK = 0 ] && exit 3; sleep 100"});
+  ASSERT_TRUE(program.WaitFor(kLimit)) << program.output();
+  EXPECT_EQ(program.exit_code(), 3);
+  EXPECT_THAT(program.err(), HasSubstr("it is started again, 2 of 2"));
+  EXPECT_THAT(program.err(), HasSubstr("rank 0 (pid"));
+}
+
+}  // namespace
+}  // namespace gyre

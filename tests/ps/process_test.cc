@@ -1,0 +1,272 @@
+// Servers and workers over real connections, disks and time, as threads of one process.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "net/socket.h"
+#include "ps/process/client.h"
+#include "ps/process/server_process.h"
+#include "ps/process/setup.h"
+#include "support/mutator.h"
+#include "support/status_matchers.h"
+#include "support/temporary.h"
+
+namespace gyre::ps {
+namespace {
+
+using std::chrono::milliseconds;
+using support::IsOk;
+using support::MatchesStatus;
+
+constexpr char kSecret[] = "0123456789abcdef0123456789abcdef";
+
+TimePoint Soon() {
+  return std::chrono::steady_clock::now() + std::chrono::seconds(20);
+}
+
+// A server as a thread. Its listener is kept beside it, as gyrerun does: so a new life is found where the old one was.
+class Serving {
+ public:
+  Serving(int server, std::string folder) : server_(server), folder_(std::move(folder)) {
+    listener_ = *ListenTcp({"127.0.0.1", 0}, 16, Soon());
+    Start();
+  }
+  ~Serving() { Kill(); }
+
+  Endpoint endpoint() const { return *LocalEndpoint(listener_.get()); }
+
+  void Start() {
+    process_ = *ServerProcess::Create({.server = server_,
+                                       .incarnation = ++lives_,
+                                       .job_id = "job",
+                                       .epoch = 3,
+                                       .secret = kSecret,
+                                       .folder = folder_,
+                                       .listener = UniqueFd(fcntl(listener_.get(), F_DUPFD_CLOEXEC, 0))});
+    thread_ = std::thread([process = process_.get()] { EXPECT_THAT(process->Run(), IsOk()); });
+  }
+
+  // Nobody is told, as if it were killed.
+  void Kill() {
+    if (process_ == nullptr) return;
+    process_->Stop();
+    thread_.join();
+    process_.reset();
+  }
+
+ private:
+  const int server_;
+  const std::string folder_;
+  UniqueFd listener_;
+  uint64_t lives_ = 0;
+  std::unique_ptr<ServerProcess> process_;
+  std::thread thread_;
+};
+
+class ProcessTest : public testing::Test {
+ protected:
+  void StartServers(int servers) {
+    for (int server = 0; server < servers; ++server) {
+      servers_.push_back(std::make_unique<Serving>(server, folder_->path().string()));
+    }
+  }
+
+  // As large as an odd number, smaller than a partition, and larger.
+  static std::vector<Tensor> Tensors() { return {{"a", 7}, {"b", 0}, {"c", (kPartitionBytes / 4) + 3}, {"d", 1}}; }
+  static size_t Elements() { return static_cast<size_t>(kPartitionBytes / 4) + 11; }
+
+  std::unique_ptr<Client> Worker(int worker, std::vector<float>& model, uint64_t life = 1) {
+    ClientOptions options{
+        .servers = {},
+        .job_id = "job",
+        .secret = kSecret,
+        .worker = {.worker = worker, .epoch = 3, .incarnation = life, .retain = 64, .has_first_values = worker == 0},
+        .setup = {.tensors = Tensors(),
+                  .workers = workers_,
+                  .consistency = consistency_,
+                  .rule = Momentum{.learning_rate = 0.5f},
+                  .snapshot_interval = milliseconds(200)}};
+    for (const auto& server : servers_) options.servers.push_back(server->endpoint());
+    model.assign(Elements(), worker == 0 ? 2.0f : -1.0f);
+    std::vector<std::span<float>> weights;
+    size_t offset = 0;
+    for (const Tensor& tensor : Tensors()) {
+      weights.push_back(std::span(model).subspan(offset, static_cast<size_t>(tensor.count)));
+      offset += static_cast<size_t>(tensor.count);
+    }
+    return *Client::Create(std::move(options), weights);
+  }
+
+  static float RateOf(int step) { return 0.1f / static_cast<float>(1 + step); }
+
+  // The gradient depends on the model: values that are late or lost show.
+  static absl::Status Step(Client& client, int worker, int step, const std::vector<float>& model,
+                           std::vector<float>& gradient) {
+    RETURN_IF_ERROR(client.Begin(Soon()).status());
+    for (size_t i = 0; i < gradient.size(); ++i) {
+      gradient[i] = model[i] * 0.5f + static_cast<float>((i + static_cast<size_t>(worker)) % 7);
+    }
+    return client.End(gradient, RateOf(step));
+  }
+
+  // All workers' steps, each on a thread; then the model that they all agree on.
+  std::vector<float> Train(int steps, const std::function<void(int worker, int step)>& between) {
+    std::vector<std::vector<float>> models(static_cast<size_t>(workers_));
+    std::vector<std::thread> threads;
+    for (int worker = 0; worker < workers_; ++worker) {
+      threads.emplace_back([&, worker] {
+        std::vector<float>& model = models[static_cast<size_t>(worker)];
+        auto client = Worker(worker, model);
+        std::vector<float> gradient(Elements());
+        for (int step = 0; step < steps; ++step) {
+          ASSERT_THAT(Step(*client, worker, step, model, gradient), IsOk()) << worker << " " << step;
+          between(worker, step);
+        }
+        ASSERT_THAT(client->Begin(Soon()), IsOk());
+        ASSERT_THAT(client->Deliver(Soon()), IsOk());
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const auto& model : models) EXPECT_EQ(model, models[0]);
+    return models[0];
+  }
+
+  std::vector<float> Reference(int steps) const {
+    std::vector<float> model(Elements(), 2.0f), mean(Elements());
+    const auto count = static_cast<int64_t>(Elements());
+    Optimizer optimizer = *Optimizer::Create(Momentum{.learning_rate = 0.5f}, std::span(&count, 1));
+    for (int step = 0; step < steps; ++step) {
+      for (size_t i = 0; i < mean.size(); ++i) {
+        float sum = 0;
+        for (int worker = 0; worker < workers_; ++worker) {
+          sum += model[i] * 0.5f + static_cast<float>((i + static_cast<size_t>(worker)) % 7);
+        }
+        mean[i] = sum * (1.0f / static_cast<float>(workers_));
+      }
+      EXPECT_THAT(optimizer.SetLearningRate(RateOf(step)), IsOk());
+      EXPECT_THAT(optimizer.Step(0, model, mean), IsOk());
+    }
+    return model;
+  }
+
+  std::unique_ptr<support::TemporaryDirectory> folder_ = std::make_unique<support::TemporaryDirectory>();
+  int workers_ = 2;
+  Consistency consistency_{};
+  std::vector<std::unique_ptr<Serving>> servers_;
+};
+
+TEST_F(ProcessTest, SynchronousTrainingIsTheOptimizersToTheBit) {
+  StartServers(3);
+  EXPECT_EQ(Train(6, [](int, int) {}), Reference(6));
+}
+
+TEST_F(ProcessTest, AServerThatDiesAndComesBackCostsNoStep) {
+  StartServers(2);
+  const auto strike = [&](int worker, int step) {
+    if (worker != 1 || (step != 2 && step != 5)) return;
+    Serving& server = *servers_[step == 2 ? 0 : 1];
+    server.Kill();
+    server.Start();
+  };
+  EXPECT_EQ(Train(8, strike), Reference(8));
+}
+
+TEST_F(ProcessTest, AWorkerThatStartsAnewGoesOnWhereTheOthersAre) {
+  for (const Consistency& each : {Consistency{}, {Mode::kStale, 2}, {Mode::kAsynchronous}}) {
+    servers_.clear();
+    folder_ = std::make_unique<support::TemporaryDirectory>();
+    consistency_ = each;
+    StartServers(2);
+    std::vector<float> gradient(Elements());
+    std::thread other([&] {
+      std::vector<float> model, own(Elements());
+      auto client = Worker(1, model);
+      for (int step = 0; step < 8; ++step) ASSERT_THAT(Step(*client, 1, step, model, own), IsOk());
+      ASSERT_THAT(client->Deliver(Soon()), IsOk());
+    });
+    std::vector<float> model;
+    auto client = Worker(0, model);
+    for (int step = 0; step < 3; ++step) ASSERT_THAT(Step(*client, 0, step, model, gradient), IsOk());
+    client.reset();
+    client = Worker(0, model, 2);
+    for (int step = 3; step < 8; ++step) ASSERT_THAT(Step(*client, 0, step, model, gradient), IsOk());
+    other.join();
+  }
+}
+
+TEST_F(ProcessTest, WorkersThatDifferAreRefused) {
+  StartServers(1);
+  workers_ = 1;
+  std::vector<float> model, another;
+  auto first = Worker(0, model);
+  ASSERT_THAT(first->Begin(Soon()), IsOk());
+  workers_ = 2;
+  auto other = Worker(1, another);
+  EXPECT_THAT(other->Begin(Soon()), MatchesStatus(absl::StatusCode::kFailedPrecondition, "not those of the others"));
+}
+
+TEST_F(ProcessTest, TimeThatIsOverSaysWhatWasWaitedFor) {
+  StartServers(1);
+  std::vector<float> model;
+  auto alone = Worker(0, model);
+  EXPECT_THAT(alone->Begin(std::chrono::steady_clock::now() + milliseconds(300)),
+              MatchesStatus(absl::StatusCode::kDeadlineExceeded, "server 0"));
+}
+
+TEST(SetupTest, ComesBackAsItWas) {
+  for (const Rule& rule : {Rule{}, Rule{Sgd{0.1f, 0.2f}}, Rule{Momentum{0.1f, 0.2f, true, 0.3f}},
+                           Rule{Adam{1, 2, 3, 4, 5}}, Rule{Adagrad{1, 2, 3, 4}}}) {
+    const ps::Setup setup{.tensors = {{"weights", 5}, {"b", 0}},
+                          .servers = 3,
+                          .workers = 9,
+                          .consistency = {Mode::kStale, 4},
+                          .rule = rule,
+                          .snapshot_interval = milliseconds(17)};
+    const std::string bytes = Encode(setup);
+    const absl::StatusOr<ps::Setup> back = DecodeSetup(bytes);
+    ASSERT_THAT(back.status(), IsOk());
+    EXPECT_EQ(Encode(*back), bytes);
+    EXPECT_EQ(back->tensors[0].name, "weights");
+    EXPECT_EQ(back->tensors[0].count, 5);
+    EXPECT_EQ(back->servers, 3);
+    EXPECT_EQ(back->workers, 9);
+    for (size_t cut = 0; cut < bytes.size(); ++cut) {
+      EXPECT_FALSE(DecodeSetup(std::string_view(bytes).substr(0, cut)).ok());
+    }
+    support::Mutator random(7);
+    for (int i = 0; i < 2000; ++i) {
+      std::string changed = bytes;
+      changed[random.Below(changed.size())] = static_cast<char>(random());
+      DecodeSetup(changed).IgnoreError();
+    }
+  }
+}
+
+TEST(FileDiskTest, KeepsFilesByName) {
+  support::TemporaryDirectory folder;
+  FileDisk disk(folder.path().string());
+  EXPECT_THAT(disk.Read("a").status(), MatchesStatus(absl::StatusCode::kNotFound, "a"));
+  ASSERT_THAT(disk.Write("a", "long text"), IsOk());
+  ASSERT_THAT(disk.Write("a", "text"), IsOk());
+  ASSERT_THAT(disk.Sync("a"), IsOk());
+  ASSERT_THAT(disk.Rename("a", "b"), IsOk());
+  ASSERT_THAT(disk.SyncFolder(), IsOk());
+  EXPECT_EQ(*disk.Read("b"), "text");
+  EXPECT_EQ(*disk.List(), std::vector<std::string>{"b"});
+  EXPECT_THAT(disk.Remove("b"), IsOk());
+  EXPECT_THAT(disk.Remove("b"), IsOk());
+  EXPECT_FALSE(disk.Sync("b").ok());
+  EXPECT_FALSE(FileDisk((folder.path() / "absent").string()).Write("a", "b").ok());
+}
+
+}  // namespace
+}  // namespace gyre::ps
