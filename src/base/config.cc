@@ -50,9 +50,14 @@ class Reader {
     });
   }
 
-  void Bytes(std::string_view name, int64_t& field) {
-    Parse(name, "a number of bytes (an integer of 1 or more)",
-          [&](const std::string& text) { return absl::SimpleAtoi(text, &field) && field > 0; });
+  template <typename Field>
+  void Bytes(std::string_view name, Field& field) {
+    Parse(name, "a number of bytes (an integer of 1 or more)", [&](const std::string& text) {
+      int64_t value = 0;
+      if (!absl::SimpleAtoi(text, &value) || value < 1) return false;
+      field = value;
+      return true;
+    });
   }
 
   template <typename Field>

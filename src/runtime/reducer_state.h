@@ -13,7 +13,9 @@
 #include "absl/status/statusor.h"
 #include "fusion/gradients.h"
 #include "fusion/plan.h"
+#include "fusion/planner.h"
 #include "fusion/readiness.h"
+#include "fusion/ready_times.h"
 #include "fusion/registry.h"
 #include "gyre/reducer.h"
 #include "runtime/composition.h"
@@ -52,7 +54,9 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   absl::Status Allocate(int64_t bytes);
   bool TakeLaunch(int64_t attempt);
   void Follow(fusion::Plan plan);
-  absl::Status Replan(StepSummary& summary);
+  absl::Status PrepareToPlan();
+  absl::Status PlanAfterStep(StepSummary& summary);
+  absl::StatusOr<fusion::Plan> Replan(StepSummary& summary);
   absl::Status CheckUsable() const;
   absl::Status Fail(absl::Status status);
   void FinishResults(StepSummary& summary);
@@ -64,7 +68,7 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   const std::shared_ptr<internal::CommunicatorState> ranks_;  // the communicator's
   const ReducerOptions options_;
   const std::chrono::milliseconds timeout_;
-  const int64_t bucket_bytes_;
+  const std::optional<int64_t> forced_bytes_;  // of buckets: by options or environment
   fusion::Registry registry_;
 
   // From Start on.
@@ -74,6 +78,9 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   Memory memory_;
   fusion::Plan plan_;
   bool planned_ = false;
+  fusion::CostModel cost_;                             // where it plans by cost
+  std::unique_ptr<fusion::ReadyTimes> ready_times_;    // likewise, until the plan stays
+  std::chrono::steady_clock::time_point step_begins_;  // the end of the Wait before
   std::unique_ptr<fusion::Gradients> gradients_;
   std::unique_ptr<fusion::Readiness> readiness_;
   std::unique_ptr<internal::GradientStep> step_;
