@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,9 +43,12 @@ PlainGradients MakePlainGradients(const Model& model);
 // Without any communication: what a step would be on one rank. `gradients` outlives it, here and below.
 std::unique_ptr<StepContender> MakeComputeAlone(PlainGradients& gradients);
 
-// Gyre's GradientReducer, with its defaults but for the sum. In the arena where `plain` is null. Collective.
+// Gyre's GradientReducer, with its defaults but for the sum. In the arena where `plain` is null. `bytes`: of buckets
+// that are not planned by what they cost. Collective.
 absl::StatusOr<std::unique_ptr<StepContender>> MakeGyreReducer(Runtime& runtime, const Model& model,
-                                                               PlainGradients* plain);
+                                                               PlainGradients* plain,
+                                                               std::optional<int64_t> bytes = std::nullopt);
+inline constexpr int64_t kBySizeBytes = 8 << 20;
 
 // The same, compressed: `compression` as GYRE_COMPRESSION has it ("dgc:0.999", "int8:always").
 absl::StatusOr<std::unique_ptr<StepContender>> MakeGyreCompressed(Runtime& runtime, const Model& model,

@@ -14,10 +14,13 @@ namespace {
 class GyreReducer : public StepContender {
  public:
   // `plain`: null where gradients live in the reducer's arena.
-  GyreReducer(std::unique_ptr<GradientReducer> reducer, PlainGradients* plain, const Model& model)
-      : reducer_(std::move(reducer)), plain_(plain), copied_bytes_(plain != nullptr ? 2 * 4 * model.count() : 0) {}
+  GyreReducer(std::string lib, std::unique_ptr<GradientReducer> reducer, PlainGradients* plain, const Model& model)
+      : lib_(std::move(lib)),
+        reducer_(std::move(reducer)),
+        plain_(plain),
+        copied_bytes_(plain != nullptr ? 2 * 4 * model.count() : 0) {}
 
-  std::string lib() const override { return "gyre"; }
+  std::string lib() const override { return lib_; }
   std::string buffers() const override { return plain_ != nullptr ? "plain" : "arena"; }
   int64_t copied_bytes() const override { return copied_bytes_; }
 
@@ -34,6 +37,7 @@ class GyreReducer : public StepContender {
   absl::Status Wait() override { return reducer_->Wait().status(); }
 
  private:
+  const std::string lib_;
   const std::unique_ptr<GradientReducer> reducer_;
   PlainGradients* const plain_;
   const int64_t copied_bytes_;
@@ -44,14 +48,13 @@ class GyreCompressed final : public GyreReducer {
  public:
   GyreCompressed(std::unique_ptr<GradientReducer> reducer, PlainGradients* plain, const Model& model,
                  const std::string& compression, int rank)
-      : GyreReducer(std::move(reducer), plain, model), name_("gyre-" + compression), model_(model) {
+      : GyreReducer("gyre-" + compression, std::move(reducer), plain, model), model_(model) {
     int64_t most = 0;
     for (const Parameter& each : model.parameters) most = std::max(most, each.count());
     noise_.resize(static_cast<size_t>(most + kRoom));
     FillNormal(noise_, static_cast<uint64_t>(rank) + 1);
   }
 
-  std::string lib() const override { return name_; }
   bool lossy() const override { return true; }
   void Prepare() override {
     ++step_;
@@ -65,7 +68,6 @@ class GyreCompressed final : public GyreReducer {
  private:
   static constexpr int64_t kRoom = 1 << 20;
 
-  const std::string name_;
   const Model& model_;
   std::vector<float> noise_;
   size_t step_ = 0;
@@ -84,9 +86,9 @@ absl::StatusOr<std::unique_ptr<GradientReducer>> MakeReducer(Runtime& runtime, c
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<StepContender>> MakeGyreReducer(Runtime& runtime, const Model& model,
-                                                               PlainGradients* plain) {
-  ASSIGN_OR_RETURN(auto reducer, MakeReducer(runtime, model, {.op = ReduceOp::kSum}));
-  return std::make_unique<GyreReducer>(std::move(reducer), plain, model);
+                                                               PlainGradients* plain, std::optional<int64_t> bytes) {
+  ASSIGN_OR_RETURN(auto reducer, MakeReducer(runtime, model, {.op = ReduceOp::kSum, .bucket_bytes = bytes}));
+  return std::make_unique<GyreReducer>(bytes ? "gyre-by-size" : "gyre", std::move(reducer), plain, model);
 }
 
 absl::StatusOr<std::unique_ptr<StepContender>> MakeGyreCompressed(Runtime& runtime, const Model& model,

@@ -162,12 +162,16 @@ absl::StatusOr<StepContenders> MakeContenders(const StepOptions& options, const 
       ASSIGN_OR_RETURN(auto compressed, MakeGyreCompressed(setting.runtime, model, own, compression));
       contenders.push_back(std::move(compressed));
     }
+    if (Has(options.against, "gyre-by-size")) {
+      ASSIGN_OR_RETURN(auto by_size, MakeGyreReducer(setting.runtime, model, own, kBySizeBytes));
+      contenders.push_back(std::move(by_size));
+    }
     if (!Has(options.against, "gyre-per-tensor")) continue;
     ASSIGN_OR_RETURN(auto per_tensor, MakeGyrePerTensor(setting.runtime, model, own));
     contenders.push_back(std::move(per_tensor));
   }
   for (const std::string& peer : options.against) {
-    if (peer == "gyre-per-tensor") continue;
+    if (peer.starts_with("gyre")) continue;
     const SumInPlace& sum = peer.starts_with("mpi") ? setting.mpi : setting.gloo;
     contenders.push_back(peer.ends_with("bucketed") ? MakeBucketed(peer, sum, plain, model, kBucketBytes)
                                                     : MakePerTensor(peer, sum, plain));

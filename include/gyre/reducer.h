@@ -11,9 +11,10 @@
 //
 // Gradients are matched by name: ranks may register them, and have them ready, in any order. They travel in buckets in
 // the order of a plan that all ranks share. The first plan is made from the order in which rank 0 registered, reversed;
-// after two steps, from the order in which rank 0's gradients became ready; then it stays. From then on a step has no
-// message but the gradients'. A plan can be saved and given back (ReducerOptions::plan): equal inputs then give equal
-// bits on the same ranks and hosts (over several of these, with GYRE_ALGORITHMS=nominal or a forced allreduce).
+// after four steps, from the times at which gradients became ready and from what an allreduce costs, such that the
+// least is left to do when the last one is ready; then it stays. From then on a step has no message but the gradients'.
+// A plan can be saved and given back (ReducerOptions::plan): equal inputs then give equal bits on the same ranks and
+// hosts (over several of these, with GYRE_ALGORITHMS=nominal or a forced allreduce).
 //
 // Threads: Ready and Missing may be called from any thread; everything else by one thread at a time. The first Ready of
 // a step must come after the Wait of the step before has returned.
@@ -55,8 +56,9 @@ struct ReducerOptions {
   // that of the last one communicates. kAverage divides by this too.
   int accumulate = 1;
 
-  // Most bytes of a bucket, unless one tensor has more. Default: GYRE_FUSION_BYTES, or 8 MiB; or 32 MiB, for
-  // sparse compression over several hosts.
+  // Forces buckets of so many bytes at most, or one tensor, in the order of readiness: the plan stays after two steps.
+  // Default: GYRE_FUSION_BYTES; without that, buckets are planned by measured times and costs, or where gradients are
+  // compressed, are of 8 MiB (of 32 MiB, for sparse compression over several hosts).
   std::optional<int64_t> bucket_bytes = std::nullopt;
 
   // What plan() gave once, for the same gradients: no planning. Empty: as described above.
@@ -121,7 +123,8 @@ class GYRE_EXPORT GradientReducer {
   // for a shape without dimensions.
   absl::StatusOr<int> RegisterRows(std::string_view name, std::span<const int64_t> shape, DType dtype = DType::kF32);
 
-  // Collective: agrees with all ranks on the set of gradients and on the options, and makes their memory.
+  // Collective: agrees with all ranks on the set of gradients and on the options, makes their memory, and where buckets
+  // are to be planned by cost, times a few allreduces (1 ms within a host; over slow networks, about 0.1 s).
   //   kInvalidArgument     the first difference between two ranks, named with both ranks, on all ranks; or a plan
   //                        (ReducerOptions::plan) for other gradients
   //   kDataLoss            the plan is no plan
@@ -192,7 +195,7 @@ class GYRE_EXPORT GradientReducer {
   absl::Status RestoreCompression(std::span<const std::span<const std::byte>> saved);
 
   int size() const;      // gradients
-  bool planned() const;  // whether the plan stays: after two steps, or with ReducerOptions::plan from Start on
+  bool planned() const;  // whether the plan stays: after two or four steps, or with ReducerOptions::plan from Start on
 
   // The plan in use, as text to be kept and given back. REQUIRES: Start was OK.
   std::string plan() const;

@@ -15,7 +15,7 @@ constexpr int64_t kPiecesOfAll = 256;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 double Cost(const CostModel& model, int64_t bytes) {
-  return model.seconds_per_bucket + static_cast<double>(bytes) * (model.seconds_per_byte + model.copy_seconds_per_byte);
+  return model.seconds_per_bucket + static_cast<double>(bytes) * model.seconds_per_byte;
 }
 
 int64_t Aligned(int64_t bytes) {
@@ -41,6 +41,13 @@ class Timeline {
   }
 
   size_t pieces() const { return ends_.size() - 1; }
+
+  // The first piece of the longest interval that ends before `past`: of at most `bytes`, or one piece.
+  size_t FurthestFirst(size_t past, int64_t bytes) const {
+    size_t first = past - 1;
+    while (first > 0 && BytesBefore(past) - BytesBefore(first - 1) <= bytes) --first;
+    return first;
+  }
   double last_ready() const { return ReadyAt(order_.size() - 1); }
 
   // When pieces [first, past) are reduced if all before them are at `start`: a bucket for each dtype.
@@ -66,6 +73,12 @@ class Timeline {
   }
 
  private:
+  int64_t BytesBefore(size_t end) const {
+    int64_t bytes = 0;
+    for (const Prefixes& prefixes : prefixes_) bytes += prefixes.bytes[ends_[end]];
+    return bytes;
+  }
+
   double ReadyAt(size_t position) const { return ready_[static_cast<size_t>(order_[position])]; }
 
   void AddDtype(DType dtype) {
@@ -115,12 +128,19 @@ class Timeline {
   std::vector<std::vector<const Prefixes*>> in_order_;  // by end
 };
 
+// By piece: where the longest interval may begin that ends before it.
+std::vector<size_t> FurthestFirsts(const Timeline& timeline, int64_t most_bytes) {
+  std::vector<size_t> firsts = {0};
+  for (size_t past = 1; past <= timeline.pieces(); ++past) firsts.push_back(timeline.FurthestFirst(past, most_bytes));
+  return firsts;
+}
+
 // The earliest finish of all pieces, with any number of borders.
-double EarliestFinish(const Timeline& timeline) {
+double EarliestFinish(const Timeline& timeline, const std::vector<size_t>& furthest) {
   std::vector<double> finish(timeline.pieces() + 1, kNever);
   finish[0] = -kNever;
   for (size_t past = 1; past < finish.size(); ++past) {
-    for (size_t first = 0; first < past; ++first) {
+    for (size_t first = furthest[past]; first < past; ++first) {
       finish[past] = std::min(finish[past], timeline.Finish(finish[first], first, past));
     }
   }
@@ -128,7 +148,7 @@ double EarliestFinish(const Timeline& timeline) {
 }
 
 // The pieces at which intervals end, for as few intervals as finish by `limit`. REQUIRES: some number of them does.
-std::vector<size_t> FewestIntervals(const Timeline& timeline, double limit) {
+std::vector<size_t> FewestIntervals(const Timeline& timeline, const std::vector<size_t>& furthest, double limit) {
   const size_t pieces = timeline.pieces();
   std::vector<double> finish(pieces + 1, kNever);  // with so many intervals as there are rows in begins
   finish[0] = -kNever;
@@ -137,7 +157,7 @@ std::vector<size_t> FewestIntervals(const Timeline& timeline, double limit) {
     std::vector<double> next(pieces + 1, kNever);
     std::vector<size_t>& row = begins.emplace_back(pieces + 1, 0);
     for (size_t past = begins.size(); past <= pieces; ++past) {
-      for (size_t first = begins.size() - 1; first < past; ++first) {
+      for (size_t first = std::max(furthest[past], begins.size() - 1); first < past; ++first) {
         const double end = timeline.Finish(finish[first], first, past);
         if (end < next[past]) {
           next[past] = end;
@@ -155,14 +175,27 @@ std::vector<size_t> FewestIntervals(const Timeline& timeline, double limit) {
 
 }  // namespace
 
-Plan PlanByCost(std::span<const TensorInfo> tensors, std::span<const double> ready, const CostModel& model) {
+CostModel FitCost(std::span<const CostSample> samples) {
+  const CostSample &small = samples.front(), &large = samples.back();
+  CostModel model;
+  if (large.bytes > small.bytes) {
+    model.seconds_per_byte =
+        std::max(0.0, (large.seconds - small.seconds) / static_cast<double>(large.bytes - small.bytes));
+  }
+  model.seconds_per_bucket = std::max(0.0, small.seconds - static_cast<double>(small.bytes) * model.seconds_per_byte);
+  return model;
+}
+
+Plan PlanByCost(std::span<const TensorInfo> tensors, std::span<const double> ready, const CostModel& model,
+                int64_t most_bytes) {
   Plan plan;
   if (tensors.empty()) return plan;
   const Timeline timeline(tensors, ready, model);
-  const double earliest = EarliestFinish(timeline);
+  const std::vector<size_t> furthest = FurthestFirsts(timeline, most_bytes);
+  const double earliest = EarliestFinish(timeline, furthest);
   const double limit = earliest + kTolerance * (earliest - timeline.last_ready());
   size_t first = 0;
-  for (const size_t past : FewestIntervals(timeline, limit)) {
+  for (const size_t past : FewestIntervals(timeline, furthest, limit)) {
     timeline.AppendBuckets(first, past, plan);
     first = past;
   }

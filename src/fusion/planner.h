@@ -8,29 +8,38 @@
 // because an earlier finish never does harm. This is dynamic programming over the borders between buckets; the classic
 // alternative, buckets of equal size (Li et al., "PyTorch Distributed", VLDB 2020, section 4.2), is PlanBySize.
 // A small last bucket needs no rule here: what becomes ready last is uncovered as long as it takes.
-//
-// GradientReducer plans by size (PlanBySize) so far: this planner needs times and costs that nobody measures yet.
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <span>
 
 #include "fusion/plan.h"
 
 namespace gyre::fusion {
 
-// What reducing a bucket takes: seconds_per_bucket + bytes * (seconds_per_byte + copy_seconds_per_byte).
+// What reducing a bucket takes: seconds_per_bucket + bytes * seconds_per_byte.
 struct CostModel {
   double seconds_per_bucket = 0;
   double seconds_per_byte = 0;
-  double copy_seconds_per_byte = 0;  // packing and unpacking; 0 where gradients live in the arena
 };
+
+struct CostSample {
+  int64_t bytes = 0;
+  double seconds = 0;
+};
+
+// The line through the first and the last sample, but with no number below 0. Of one sample, all is a bucket's.
+// REQUIRES: one sample at least, of growing sizes.
+CostModel FitCost(std::span<const CostSample> samples);
 
 // `ready`: by tensor, seconds since any common beginning. Among plans within 1 % of the least uncovered time it is one
 // of the fewest borders: what is hidden anyway goes into large buckets. Tensors of different dtypes between the same
 // two borders make a bucket each. Beyond 512 tensors, neighbours are taken together first, into pieces of 1/256 of all
-// bytes. Takes milliseconds for hundreds of tensors.
+// bytes. Between two borders are at most `most_bytes`, or one tensor. Takes milliseconds for hundreds of tensors.
 // REQUIRES: ready.size() == tensors.size(); all numbers are finite, costs not negative.
-Plan PlanByCost(std::span<const TensorInfo> tensors, std::span<const double> ready, const CostModel& model);
+Plan PlanByCost(std::span<const TensorInfo> tensors, std::span<const double> ready, const CostModel& model,
+                int64_t most_bytes = std::numeric_limits<int64_t>::max());
 
 // From the moment when all tensors are ready to the end of the last bucket, by the same model, for any plan.
 // REQUIRES: as above, and the plan is for these tensors.

@@ -12,6 +12,7 @@
 #include "fusion/arithmetic.h"
 #include "fusion/layout.h"
 #include "runtime/reducer_agreement.h"
+#include "runtime/reducer_planning.h"
 
 namespace gyre {
 
@@ -21,8 +22,9 @@ namespace {
 // costs less than a copy to its bucket and back. Between hosts calls are fewer and larger.
 constexpr int64_t kOwnCallBytes = 512 << 10;
 
-// The order of readiness is taken from this step: the first one warms up.
-constexpr int64_t kRecordedStep = 2;
+// The order of readiness is taken from step 2, times from as many steps as it takes for a median: the first one warms
+// up.
+constexpr int64_t kFirstRecorded = 2, kLastTimed = 4;
 
 double Seconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
@@ -36,9 +38,8 @@ GradientReducer::State::State(std::unique_ptr<Communicator> communicator, const 
       ranks_(communicator_->state_),
       options_(options),
       timeout_(options.timeout.value_or(ranks_->runtime().config().operation_timeout)),
-      bucket_bytes_(options.bucket_bytes.value_or(ranks_->runtime().config().fusion_bytes.value_or(
-          internal::DefaultBucketBytes(compression, communicator_->node_count())))),
-      compression_(std::move(compression)) {}
+      compression_(std::move(compression)),
+      forced_bytes_(options.bucket_bytes ? options.bucket_bytes : ranks_->runtime().config().fusion_bytes) {}
 
 GradientReducer::State::~State() {
   if (memory_.data != nullptr) memory_.arena->Free(memory_.data);
@@ -83,7 +84,9 @@ absl::Status GradientReducer::State::Start() {
                                                                                     .compressor = compressor_.get()});
   Follow(std::move(plan_));
   if (compressor_ != nullptr) compressor_->Restart(steps_ + 1);
+  RETURN_IF_ERROR(PrepareToPlan());
   step_->Restart(steps_ + 1);
+  step_begins_ = std::chrono::steady_clock::now();
   started_.store(true);
   return absl::OkStatus();
 }
@@ -106,8 +109,9 @@ std::string GradientReducer::State::DescribeOptions(const absl::StatusOr<fusion:
   }
   return absl::StrCat("op ", ToAbsl(ReduceOpName(options_.op)), ", prescale ", exact(options_.prescale), ", postscale ",
                       exact(options_.postscale), ", max_norm ", norm, ", skip_non_finite ", options_.skip_non_finite,
-                      ", accumulate ", options_.accumulate, ", bucket_bytes ", bucket_bytes_, ", plan ", plan,
-                      ", compression ", internal::Describe(compression_));
+                      ", accumulate ", options_.accumulate, ", bucket_bytes ",
+                      forced_bytes_ ? absl::StrCat(*forced_bytes_) : "none", ", plan ", plan, ", compression ",
+                      internal::Describe(compression_));
 }
 
 absl::Status GradientReducer::State::MakeFirstPlan(const absl::StatusOr<fusion::SavedPlan>& saved) {
@@ -119,7 +123,7 @@ absl::Status GradientReducer::State::MakeFirstPlan(const absl::StatusOr<fusion::
   }
   std::vector<int> order(places_.rbegin(), places_.rend());
   RETURN_IF_ERROR(internal::AdoptOrder(*communicator_, order, call_options()));
-  plan_ = PlanBySize(tensors_, order, bucket_bytes_);
+  plan_ = PlanBySize(tensors_, order, bucket_bytes());
   return absl::OkStatus();
 }
 
@@ -155,6 +159,41 @@ absl::Status GradientReducer::State::RestoreCompression(std::span<const std::spa
   if (std::ranges::all_of(saved, [](const auto& bytes) { return bytes.empty(); })) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("compression state: there is none to take it; ", ToAbsl(CompressionUseText(compression_use_))));
+}
+
+// --- Planning ---
+
+// What planning by cost needs. The gradients' memory is still zero, and stays so.
+absl::Status GradientReducer::State::PrepareToPlan() {
+  if (planned_ || !by_cost()) return absl::OkStatus();
+  const std::span scratch(reinterpret_cast<float*>(memory_.data),
+                          static_cast<size_t>(gradients_->layout().bytes) / sizeof(float));
+  ASSIGN_OR_RETURN(cost_, internal::MeasureCost(*communicator_, scratch, call_options()));
+  ready_times_ = std::make_unique<fusion::ReadyTimes>(size());
+  return absl::OkStatus();
+}
+
+// REQUIRES: the plan does not stay yet.
+absl::Status GradientReducer::State::PlanAfterStep(StepSummary& summary) {
+  if (ready_times_ != nullptr) ready_times_->EndStep(steps_ >= kFirstRecorded);
+  if (steps_ < (by_cost() ? kLastTimed : kFirstRecorded)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(fusion::Plan plan, Replan(summary));
+  Follow(std::move(plan));
+  planned_ = true;
+  ready_times_.reset();
+  return absl::OkStatus();
+}
+
+// By cost; or where sizes are given, by the order in which rank 0 had its gradients ready in this step.
+absl::StatusOr<fusion::Plan> GradientReducer::State::Replan(StepSummary& summary) {
+  if (by_cost()) {
+    summary.control_messages += 2;
+    return internal::PlanTogether(*communicator_, tensors_, ready_times_->Median(), cost_, call_options());
+  }
+  std::vector<int> order = readiness_->Order();
+  RETURN_IF_ERROR(internal::AdoptOrder(*communicator_, order, call_options()));
+  ++summary.control_messages;
+  return PlanBySize(tensors_, order, bucket_bytes());
 }
 
 // --- A step ---
@@ -218,6 +257,7 @@ absl::Status GradientReducer::State::Give(int index, const TensorView* view, boo
 }
 
 void GradientReducer::State::Complete(int place) {
+  if (ready_times_ != nullptr) ready_times_->Record(place, Seconds(std::chrono::steady_clock::now() - step_begins_));
   const int64_t attempt = attempt_.load();
   const bool reduces = !gradients_->only_adds();
   const auto [filled, first_full, last] = readiness_->Complete(place);
@@ -252,14 +292,15 @@ absl::StatusOr<StepSummary> GradientReducer::State::Wait() {
   if (summary.reduced) {
     FinishResults(summary);
     summary.step = ++steps_;
-    if (!planned_ && steps_ == kRecordedStep) {
-      if (absl::Status planned = Replan(summary); !planned.ok()) return Fail(std::move(planned));
+    if (!planned_) {
+      if (absl::Status planned = PlanAfterStep(summary); !planned.ok()) return Fail(std::move(planned));
     }
   }
   readiness_->Restart();
   gradients_->Restart();
   if (compressor_ != nullptr) compressor_->Restart(steps_ + 1);
   step_->Restart(steps_ + 1);
+  if (!planned_) step_begins_ = std::chrono::steady_clock::now();
   attempt_.fetch_add(1);
   return summary;
 }
@@ -310,16 +351,6 @@ void GradientReducer::State::FinishResults(StepSummary& summary) {
     fusion::Scale(common, scale);
     if (result.data != common.data) fusion::Convert(common, result);
   }
-}
-
-// From the order in which rank 0 had its gradients ready in this step.
-absl::Status GradientReducer::State::Replan(StepSummary& summary) {
-  std::vector<int> order = readiness_->Order();
-  RETURN_IF_ERROR(internal::AdoptOrder(*communicator_, order, call_options()));
-  ++summary.control_messages;
-  Follow(PlanBySize(tensors_, order, bucket_bytes_));
-  planned_ = true;
-  return absl::OkStatus();
 }
 
 absl::Status GradientReducer::State::Fail(absl::Status status) {

@@ -14,7 +14,9 @@
 #include "absl/status/statusor.h"
 #include "fusion/gradients.h"
 #include "fusion/plan.h"
+#include "fusion/planner.h"
 #include "fusion/readiness.h"
+#include "fusion/ready_times.h"
 #include "fusion/registry.h"
 #include "fusion/rows.h"
 #include "gyre/reducer.h"
@@ -72,7 +74,13 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   void Complete(int place);
   bool TakeLaunch(int64_t attempt);
   void Follow(fusion::Plan plan);
-  absl::Status Replan(StepSummary& summary);
+  bool by_cost() const { return !forced_bytes_ && compressor_ == nullptr; }  // how it plans; after MakeCompressor
+  int64_t bucket_bytes() const {
+    return forced_bytes_.value_or(internal::DefaultBucketBytes(compression_, communicator_->node_count()));
+  }
+  absl::Status PrepareToPlan();
+  absl::Status PlanAfterStep(StepSummary& summary);
+  absl::StatusOr<fusion::Plan> Replan(StepSummary& summary);
   absl::Status CheckUsable() const;
   absl::Status Fail(absl::Status status);
   void FinishResults(StepSummary& summary);
@@ -87,8 +95,8 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   const std::shared_ptr<internal::CommunicatorState> ranks_;  // the communicator's
   const ReducerOptions options_;
   const std::chrono::milliseconds timeout_;
-  const int64_t bucket_bytes_;
   const internal::CompressionRequest compression_;
+  const std::optional<int64_t> forced_bytes_;  // of buckets: by options or environment
   fusion::Registry registry_;
   std::vector<std::pair<int, fusion::RowShape>> row_shapes_;  // by index: of those that are given as rows
 
@@ -99,6 +107,9 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   Memory memory_;
   fusion::Plan plan_;
   bool planned_ = false;
+  fusion::CostModel cost_;                             // where it plans by cost
+  std::unique_ptr<fusion::ReadyTimes> ready_times_;    // likewise, until the plan stays
+  std::chrono::steady_clock::time_point step_begins_;  // the end of the Wait before
   std::unique_ptr<fusion::Gradients> gradients_;
   std::unique_ptr<internal::RowExchange> rows_;
   std::unique_ptr<fusion::Readiness> readiness_;

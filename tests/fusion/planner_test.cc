@@ -38,8 +38,7 @@ Case Random(std::mt19937_64& random, size_t tensors, const std::vector<DType>& d
     one.ready.push_back(upTo(pace));
   }
   one.model = {.seconds_per_bucket = upTo(1) < 0.2 ? 0 : std::pow(10.0, -3 - upTo(3)),
-               .seconds_per_byte = std::pow(10.0, -8 - upTo(2)),
-               .copy_seconds_per_byte = upTo(1) < 0.5 ? 0 : 1e-10};
+               .seconds_per_byte = std::pow(10.0, -8 - upTo(2))};
   return one;
 }
 
@@ -169,11 +168,18 @@ TEST(PlannerTest, ABoundNetworkIsKeptBusy) {
   EXPECT_NEAR(one.Uncovered(one.ByCost()), total - computing, 0.02 * (total - computing));
 }
 
-TEST(PlannerTest, CopiesCount) {
-  Case one = Even(20, 250'000, 1.2e-3);
-  const double without = one.Uncovered(one.ByCost());
-  one.model.copy_seconds_per_byte = 1e-9;
-  EXPECT_GT(one.Uncovered(one.ByCost()), 1.5 * without);
+TEST(PlannerTest, CostsAreFittedByALine) {
+  const CostModel line = FitCost(std::vector<CostSample>{{1000, 3e-3}, {2000, 9e-3}, {5000, 7e-3}});
+  EXPECT_DOUBLE_EQ(line.seconds_per_byte, 1e-6);
+  EXPECT_DOUBLE_EQ(line.seconds_per_bucket, 2e-3);
+  const CostModel one = FitCost(std::vector<CostSample>{{1000, 3e-3}});
+  EXPECT_EQ(one.seconds_per_byte, 0);
+  EXPECT_EQ(one.seconds_per_bucket, 3e-3);
+  const CostModel falling = FitCost(std::vector<CostSample>{{1000, 3e-3}, {2000, 1e-3}});
+  EXPECT_EQ(falling.seconds_per_byte, 0);
+  EXPECT_EQ(falling.seconds_per_bucket, 3e-3);
+  const CostModel steep = FitCost(std::vector<CostSample>{{1000, 1e-6}, {2000, 1e-3}});
+  EXPECT_EQ(steep.seconds_per_bucket, 0);
 }
 
 TEST(PlannerTest, NothingOneAndNoElements) {
@@ -193,6 +199,23 @@ TEST(PlannerTest, OnlyDifferencesOfTimesMatter) {
   for (double& ready : one.ready) ready -= 100;
   const Plan shifted = one.ByCost();
   EXPECT_EQ(shifted.buckets.size(), plan.buckets.size());
+}
+
+TEST(PlannerTest, NoMoreBytesBetweenBordersThanAllowed) {
+  std::mt19937_64 random(10);
+  for (int round = 0; round < 50; ++round) {
+    const Case one = Random(random, 1 + random() % 40, {DType::kF32});
+    const auto most = static_cast<int64_t>(1 + random() % 3'000'000);
+    const Plan plan = PlanByCost(one.tensors, one.ready, one.model, most);
+    ExpectWhole(one, plan);
+    for (const Bucket& bucket : plan.buckets) {
+      EXPECT_TRUE(bucket.bytes() <= most || bucket.tensors.size() == 1) << round;
+    }
+  }
+  const Case hidden = Even(100, 250'000, 2e-3);  // as above: 1 MB each
+  const Plan plan = PlanByCost(hidden.tensors, hidden.ready, hidden.model, 8'001'000);
+  EXPECT_NEAR(hidden.Uncovered(plan), 1.1e-3, 0.02e-3);
+  EXPECT_LE(plan.buckets.size(), 16) << "13 that are full, and a few small ones";
 }
 
 TEST(PlannerTest, ManyTensors) {

@@ -9,6 +9,7 @@
 #include "fusion/gradients.h"
 #include "fusion/layout.h"
 #include "fusion/readiness.h"
+#include "fusion/ready_times.h"
 #include "fusion/registry.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -148,6 +149,18 @@ TEST(Readiness, EachBucketIsFilledByOneOfManyThreads) {
   EXPECT_EQ(filled, static_cast<int>(plan.buckets.size()));
   EXPECT_EQ(lasts, 1);
   EXPECT_EQ(readiness.remaining(), 0);
+}
+
+TEST(ReadyTimes, AreMediansOfTheStepsThatCount) {
+  ReadyTimes times(2);
+  const double recorded[][2] = {{9, 9}, {1, 5}, {80, 6}, {2, 4}};
+  for (int step = 0; const auto& each : recorded) {
+    times.Record(1, each[1]);
+    times.Record(0, each[0]);
+    times.EndStep(step++ > 0);
+  }
+  EXPECT_THAT(times.Median(), ElementsAre(2, 5));
+  EXPECT_TRUE(ReadyTimes(0).Median().empty());
 }
 
 TEST(Gradients, LargeOnesAreReducedWhereTheyAre) {

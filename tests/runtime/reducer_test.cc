@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "fusion/plan.h"
+#include "fusion/planner.h"
 #include "runtime/reducer_fixture.h"
+#include "runtime/reducer_planning.h"
 
 namespace gyre {
 namespace {
@@ -31,7 +33,14 @@ bool InOwn(int rank, size_t parameter, int64_t step) {
   return (static_cast<size_t>(rank) + parameter + static_cast<size_t>(step)) % 3 == 0;
 }
 
-void TrainAndCheck(Trainer& trainer, int64_t steps) {
+// What it takes to settle on a plan: in steps and messages.
+struct Planning {
+  int64_t steps;
+  int messages;
+};
+constexpr Planning kBySize = {2, 1}, kByCost = {4, 2};
+
+void TrainAndCheck(Trainer& trainer, int64_t steps, const Planning& planning) {
   for (int64_t step = 1; step <= steps; ++step) {
     for (const size_t p : trainer.Shuffled()) {
       ASSERT_THAT(trainer.Give(p, step, InOwn(trainer.rank, p, step)), IsOk());
@@ -39,8 +48,8 @@ void TrainAndCheck(Trainer& trainer, int64_t steps) {
     const auto summary = trainer.reducer->Wait();
     ASSERT_THAT(summary, IsOk());
     EXPECT_EQ(summary->step, step);
-    EXPECT_EQ(summary->control_messages, step == 2 ? 1 : 0);
-    EXPECT_EQ(trainer.reducer->planned(), step >= 2);
+    EXPECT_EQ(summary->control_messages, step == planning.steps ? planning.messages : 0);
+    EXPECT_EQ(trainer.reducer->planned(), step >= planning.steps);
     for (size_t p = 0; p < trainer.parameters.size(); ++p) {
       const bool own = InOwn(trainer.rank, p, step);
       trainer.ExpectSum(own ? trainer.own(p) : trainer.shared(p), p, step, 1);
@@ -54,7 +63,7 @@ TEST_P(ReducerOnRanks, SumsInAnyOrderFromAnyMemory) {
   RunThreads(GetParam(), [](const Rank& rank) {
     Trainer trainer(rank, MixedParameters());
     ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .bucket_bytes = kSmallBuckets}), IsOk());
-    TrainAndCheck(trainer, 5);
+    TrainAndCheck(trainer, 5, kBySize);
   });
 }
 
@@ -64,7 +73,7 @@ TEST(Reducer, WorksBetweenProcesses) {
   support::RunProcesses(2, [](const Rank& rank) {
     Trainer trainer(rank, MixedParameters());
     ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum}), IsOk());
-    TrainAndCheck(trainer, 4);
+    TrainAndCheck(trainer, 6, kByCost);
   });
 }
 
@@ -73,8 +82,80 @@ TEST(Reducer, WorksOverSeveralHosts) {
     Trainer trainer(rank, MixedParameters());
     auto joined = JoinJob(rank, JobOptions(rank, {2, 1}));
     ASSERT_THAT(trainer.StartIn(std::move(joined), {.op = ReduceOp::kSum, .bucket_bytes = kSmallBuckets}), IsOk());
-    TrainAndCheck(trainer, 4);
+    TrainAndCheck(trainer, 4, kBySize);
   });
+}
+
+// Each rank is last with other gradients.
+TEST(ReducerPlanning, IsForTheLastRankAndAlikeOnAll) {
+  RunThreads(3, [](const Rank& rank) {
+    const auto runtime = JoinJob(rank);
+    ASSERT_NE(runtime, nullptr);
+    std::vector<fusion::TensorInfo> tensors;
+    std::vector<double> ready, last;
+    for (int t = 0; t < 30; ++t) {
+      tensors.push_back({absl::StrCat("t", t), 10'000 * (t % 4), t % 5 == 0 ? DType::kBF16 : DType::kF32});
+      last.push_back(t * 1e-3);
+      ready.push_back(last.back() - (t % 3 == rank ? 0 : 5e-3));
+    }
+    const fusion::CostModel cost{.seconds_per_bucket = 1e-4, .seconds_per_byte = 1e-7}, twice{2e-4, 2e-7};
+    // What another rank than 0 believes to be the costs makes no difference.
+    const auto plan =
+        internal::PlanTogether(runtime->world(), tensors, ready, rank == 0 ? cost : fusion::CostModel(), {});
+    ASSERT_THAT(plan, IsOk());
+    EXPECT_EQ(*plan, PlanByCost(tensors, last, twice));
+    EXPECT_GT(plan->buckets.size(), 3u);
+
+    for (const std::vector<int>& members : {std::vector<int>{1, 1}, {0, 1}, {1}}) {
+      fusion::Plan wrong{.buckets = {{.tensors = members}}};
+      EXPECT_THAT(internal::AdoptPlan(runtime->world(), tensors, wrong, {}),
+                  MatchesStatus(StatusCode::kDataLoss, "rank 0"));
+    }
+  });
+}
+
+TEST(ReducerPlanning, CostsAreMeasuredOnZerosThatStay) {
+  for (const int64_t elements : {0, 1, 5000, 3 << 20}) {
+    RunThreads(2, [elements](const Rank& rank) {
+      const auto runtime = JoinJob(rank);
+      ASSERT_NE(runtime, nullptr);
+      std::vector<float> scratch(static_cast<size_t>(elements));
+      const auto cost = internal::MeasureCost(runtime->world(), scratch, {});
+      ASSERT_THAT(cost, IsOk());
+      EXPECT_GT(cost->seconds_per_bucket, 0);
+      if (elements < 5000) {
+        EXPECT_EQ(cost->seconds_per_byte, 0) << "from one size";
+      } else if (elements > 5000) {
+        EXPECT_GT(cost->seconds_per_byte, 0);
+      }
+      EXPECT_EQ(std::ranges::count(scratch, 0.0F), elements);
+    });
+  }
+}
+
+// It is ready later by more time than the others take to be reduced.
+TEST(ReducerPlanning, WhatIsReadyLastTravelsAlone) {
+  std::vector<std::string> plans(2);
+  RunThreads(2, [&](const Rank& rank) {
+    Trainer trainer(rank, std::vector<Parameter>(5, {{10'000}}));
+    ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum}), IsOk());
+    for (int64_t step = 1; step <= 5; ++step) {
+      for (size_t p = 0; p < 5; ++p) {
+        // Computes. So long that no busy machine makes it look better to wait.
+        if (p == 4 && step > 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        ASSERT_THAT(trainer.Give(p, step, false), IsOk());
+      }
+      const auto summary = trainer.reducer->Wait();
+      ASSERT_THAT(summary, IsOk());
+      EXPECT_EQ(summary->buckets > 1, step > 4) << step;
+      for (size_t p = 0; p < 5; ++p) trainer.ExpectSum(trainer.shared(p), p, step, 1);
+    }
+    plans[static_cast<size_t>(rank.rank)] = trainer.reducer->plan();
+  });
+  EXPECT_EQ(plans[0], plans[1]);
+  const auto plan = fusion::FromText(plans[0]);
+  ASSERT_THAT(plan, IsOk());
+  EXPECT_EQ(plan->plan.buckets.back().tensors, std::vector<int>{4});
 }
 
 TEST(Reducer, AveragesAndScales) {

@@ -1,0 +1,132 @@
+#include "runtime/reducer_planning.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <utility>
+
+#include "base/status.h"
+
+namespace gyre::internal {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::array<int64_t, 4> kMeasuredBytes = {16 << 10, 128 << 10, 1 << 20, 8 << 20};
+constexpr int kRepeats = 3;
+constexpr double kLongEnough = 0.01;  // seconds
+
+// A bucket in mid-step is begun by a thread that slept until its last gradient was ready, on every rank: a wake-up
+// takes tens of microseconds, which calls in a row do not show.
+constexpr double kWakeUpSeconds = 50e-6;
+
+// Communication that is hidden just so is not hidden when it takes longer beside the computation than by itself, as it
+// does, or when a step computes faster than the ones that were timed. So what is planned for is slower than measured.
+constexpr double kCaution = 2;
+
+// For the same reason what could wait for long does not all wait: a bucket has at most so many bytes, or as many as
+// take this many times what a bucket costs without any.
+constexpr double kMostBytes = 8 << 20, kMostOfFixed = 4;
+
+int64_t MostBytes(const fusion::CostModel& cost) {
+  constexpr double kAll = int64_t{1} << 62;
+  const double bytes =
+      cost.seconds_per_byte > 0 ? kMostOfFixed * cost.seconds_per_bucket / cost.seconds_per_byte : kAll;
+  return static_cast<int64_t>(std::clamp(bytes, kMostBytes, kAll));
+}
+
+// The middle one of some calls, as the slowest rank sees it.
+absl::StatusOr<double> TimeAllReduce(Communicator& communicator, std::span<float> data, const CallOptions& options) {
+  const ReduceOptions sum{.timeout = options.timeout};
+  std::array<double, kRepeats> seconds{};
+  for (double& each : seconds) {
+    const auto start = Clock::now();
+    RETURN_IF_ERROR(communicator.AllReduce(data, sum));
+    each = std::chrono::duration<double>(Clock::now() - start).count();
+  }
+  std::ranges::sort(seconds);
+  std::array<double, 1> slowest = {seconds[kRepeats / 2]};
+  RETURN_IF_ERROR(communicator.AllReduce(slowest, {.op = ReduceOp::kMax, .timeout = options.timeout}));
+  return slowest[0];
+}
+
+// A plan in numbers: for each tensor, in the order of buckets, its index and its bucket's number.
+std::vector<int32_t> Encode(const fusion::Plan& plan, size_t tensors) {
+  std::vector<int32_t> numbers;
+  for (int32_t b = 0; const fusion::Bucket& bucket : plan.buckets) {
+    for (const int tensor : bucket.tensors) numbers.insert(numbers.end(), {tensor, b});
+    ++b;
+  }
+  numbers.resize(2 * tensors);
+  return numbers;
+}
+
+absl::StatusOr<fusion::Plan> Decode(std::span<const int32_t> numbers, std::span<const fusion::TensorInfo> tensors) {
+  const auto wrong = [] { return absl::DataLossError("rank 0 sent a plan that is none for these gradients"); };
+  std::vector<bool> seen(tensors.size());
+  std::vector<std::vector<int>> members;
+  for (size_t i = 0; i < numbers.size(); i += 2) {
+    const int32_t tensor = numbers[i], bucket = numbers[i + 1];
+    if (tensor < 0 || tensor >= std::ssize(tensors) || seen[static_cast<size_t>(tensor)]) return wrong();
+    seen[static_cast<size_t>(tensor)] = true;
+    if (bucket == std::ssize(members)) {
+      members.emplace_back();
+    } else if (bucket + 1 != std::ssize(members)) {
+      return wrong();
+    } else if (tensors[static_cast<size_t>(tensor)].dtype !=
+               tensors[static_cast<size_t>(members.back().front())].dtype) {
+      return wrong();
+    }
+    members.back().push_back(tensor);
+  }
+  fusion::Plan plan;
+  for (std::vector<int>& each : members) plan.buckets.push_back(MakeBucket(tensors, std::move(each)));
+  return plan;
+}
+
+}  // namespace
+
+absl::StatusOr<fusion::CostModel> MeasureCost(Communicator& communicator, std::span<float> scratch,
+                                              const CallOptions& options) {
+  std::vector<fusion::CostSample> samples;
+  for (const int64_t bytes : kMeasuredBytes) {
+    const auto fitting = std::min<int64_t>(bytes, static_cast<int64_t>(scratch.size_bytes()));
+    if (!samples.empty() && samples.back().bytes == fitting) break;
+    const std::span<float> part = scratch.first(static_cast<size_t>(fitting) / sizeof(float));
+    if (samples.empty()) {  // warms up
+      RETURN_IF_ERROR(communicator.AllReduce(part, {.timeout = options.timeout}));
+    }
+    ASSIGN_OR_RETURN(const double seconds, TimeAllReduce(communicator, part, options));
+    samples.push_back({fitting, seconds});
+    if (seconds > kLongEnough) break;
+  }
+  fusion::CostModel cost = fusion::FitCost(samples);
+  cost.seconds_per_bucket += kWakeUpSeconds;
+  return cost;
+}
+
+absl::StatusOr<fusion::Plan> PlanTogether(Communicator& communicator, std::span<const fusion::TensorInfo> tensors,
+                                          std::vector<double> ready, const fusion::CostModel& cost,
+                                          const CallOptions& options) {
+  RETURN_IF_ERROR(communicator.AllReduce(ready, {.op = ReduceOp::kMax, .timeout = options.timeout}));
+  fusion::Plan plan;
+  if (communicator.rank() == 0) {
+    const fusion::CostModel slower{kCaution * cost.seconds_per_bucket, kCaution * cost.seconds_per_byte};
+    plan = PlanByCost(tensors, ready, slower, MostBytes(cost));
+  }
+  RETURN_IF_ERROR(AdoptPlan(communicator, tensors, plan, options));
+  return plan;
+}
+
+absl::Status AdoptPlan(Communicator& communicator, std::span<const fusion::TensorInfo> tensors, fusion::Plan& plan,
+                       const CallOptions& options) {
+  std::vector<int32_t> numbers(2 * tensors.size());
+  if (communicator.rank() == 0) numbers = Encode(plan, tensors.size());
+  RETURN_IF_ERROR(communicator.Broadcast(numbers, 0, options));
+  ASSIGN_OR_RETURN(plan, Decode(numbers, tensors));
+  return absl::OkStatus();
+}
+
+}  // namespace gyre::internal

@@ -1,0 +1,33 @@
+// How the ranks of a reducer come to buckets that hide their communication behind the backward pass. All calls are
+// collective and blocking, and end alike on all ranks.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "fusion/plan.h"
+#include "fusion/planner.h"
+#include "gyre/communicator.h"
+
+namespace gyre::internal {
+
+// What an allreduce costs among these ranks: some of growing sizes are timed, until one takes 10 ms or `scratch` is
+// reduced whole (8 MiB at most). `scratch`: zeros, which it stays, in the memory that gradients travel in; equally long
+// on all ranks. About 1 ms within a host, 50 ms at 1 Gbit/s. The slowest rank's times count.
+absl::StatusOr<fusion::CostModel> MeasureCost(Communicator& communicator, std::span<float> scratch,
+                                              const CallOptions& options);
+
+// The plan by cost for gradients that are ready when they are so on the last rank. `ready`: this rank's, by tensor. Two
+// calls: the times' maximum, and the plan as rank 0 has made it, so that all have the same whatever they measured.
+absl::StatusOr<fusion::Plan> PlanTogether(Communicator& communicator, std::span<const fusion::TensorInfo> tensors,
+                                          std::vector<double> ready, const fusion::CostModel& cost,
+                                          const CallOptions& options);
+
+// Rank 0's plan becomes everyone's, in one call. `plan`: as rank 0 has it; elsewhere it does not matter. kDataLoss if
+// what comes is no plan for these tensors.
+absl::Status AdoptPlan(Communicator& communicator, std::span<const fusion::TensorInfo> tensors, fusion::Plan& plan,
+                       const CallOptions& options);
+
+}  // namespace gyre::internal
