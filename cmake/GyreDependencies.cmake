@@ -41,9 +41,12 @@ gyre_record_part(gloo "${Gloo_FOUND}" "${Gloo_VERSION}" "Gloo's development pack
 find_package(benchmark QUIET)
 gyre_record_part(benchmark "${benchmark_FOUND}" "${benchmark_VERSION}" "Google Benchmark was not found")
 
-# UCX, CUDA, NCCL and cuDNN are looked for and reported; nothing links them yet.
-pkg_check_modules(UCX IMPORTED_TARGET ucx)
+option(GYRE_WITH_UCX "Use UCX where found (GYRE_BACKEND=ucx)" ON)
+if(GYRE_WITH_UCX)
+  pkg_check_modules(UCX IMPORTED_TARGET ucx)
+endif()
 gyre_record_part(ucx "${UCX_FOUND}" "${UCX_VERSION}" "the development package of UCX was not found")
+# CUDA, NCCL and cuDNN are looked for and reported; nothing links them yet.
 find_package(CUDAToolkit QUIET)
 gyre_record_part(cuda "${CUDAToolkit_FOUND}" "${CUDAToolkit_VERSION}" "the CUDA Toolkit was not found")
 include(GyreCudaLibraries)

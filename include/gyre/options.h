@@ -11,8 +11,9 @@ namespace gyre {
 
 enum class LogLevel : uint8_t { kDebug, kInfo, kWarning, kError, kOff };
 
-// What carries the collectives of a runtime's world out.
-enum class Backend : uint8_t { kNative, kMpi };
+// What carries the collectives of a runtime's world out (native, mpi), and what carries data between hosts (native:
+// TCP; ucx).
+enum class Backend : uint8_t { kNative, kMpi, kUcx };
 
 struct RuntimeOptions {
   // --- Identity: normally found from the launcher (gyrerun, mpirun, torchrun, horovodrun, Slurm) ---
@@ -45,9 +46,11 @@ struct RuntimeOptions {
                                  // than 1, the default, helps only where one does not fill the link. The same on all
                                  // ranks
 
-  std::optional<Backend> backend{};  // GYRE_BACKEND (native or mpi): mpi leaves the collectives of the world to the MPI
-                                     // that started the job; messages between two ranks and communicators made by Split
-                                     // stay Gyre's own. Default: native. docs/decisions/mpi_backend.md
+  std::optional<Backend> backend{};  // GYRE_BACKEND (native, mpi or ucx): mpi leaves the collectives of the world to
+                                     // the MPI that started the job; messages between two ranks and communicators made
+                                     // by Split stay Gyre's own. ucx sends all data between hosts by UCX instead of
+                                     // TCP, for networks with RDMA; the same on all ranks. Default: native.
+                                     // docs/decisions/mpi_backend.md, docs/decisions/ucx_transport.md
 
   // --- Time ---
   std::optional<std::chrono::milliseconds> start_timeout{};       // GYRE_START_TIMEOUT (seconds), 60 s: all ranks there
