@@ -54,9 +54,12 @@ else()
 endif()
 gyre_record_part(torch "${Torch_FOUND}" "${Torch_VERSION}" "${GYRE_TORCH_REASON}")
 
-# UCX, CUDA, NCCL and cuDNN are looked for and reported; nothing links them yet.
-pkg_check_modules(UCX IMPORTED_TARGET ucx)
+option(GYRE_WITH_UCX "Use UCX where found (GYRE_BACKEND=ucx)" ON)
+if(GYRE_WITH_UCX)
+  pkg_check_modules(UCX IMPORTED_TARGET ucx)
+endif()
 gyre_record_part(ucx "${UCX_FOUND}" "${UCX_VERSION}" "the development package of UCX was not found")
+# CUDA, NCCL and cuDNN are looked for and reported; nothing links them yet.
 find_package(CUDAToolkit QUIET)
 gyre_record_part(cuda "${CUDAToolkit_FOUND}" "${CUDAToolkit_VERSION}" "the CUDA Toolkit was not found")
 include(GyreCudaLibraries)

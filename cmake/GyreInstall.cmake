@@ -8,9 +8,11 @@ install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/gyre" DESTINATION "${CMAKE_INST
 # Header-only; who includes it finds LibTorch for itself.
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/bindings/torch/include/gyre" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 install(TARGETS gyre EXPORT gyreTargets)
-if(TARGET gyre_mpi)
-  install(TARGETS gyre_mpi LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
-endif()
+foreach(module gyre_mpi gyre_ucx)
+  if(TARGET ${module})
+    install(TARGETS ${module} LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+  endif()
+endforeach()
 install(EXPORT gyreTargets NAMESPACE gyre:: DESTINATION "${GYRE_PACKAGE_DIR}")
 
 # The programs: those of this build (gyre-bench is an option). They find libgyre beside them wherever the tree lies.

@@ -11,8 +11,9 @@ namespace gyre {
 
 enum class LogLevel : uint8_t { kDebug, kInfo, kWarning, kError, kOff };
 
-// What carries the collectives of a runtime's world out.
-enum class Backend : uint8_t { kNative, kMpi };
+// What carries the collectives of a runtime's world out (native, mpi), and what carries data between hosts (native:
+// TCP; ucx).
+enum class Backend : uint8_t { kNative, kMpi, kUcx };
 
 // How gradients become weights: every rank updates its own copy with the average over all ranks, or parameter servers
 // hold the weights and update them (gyre/parameter_server.h).
@@ -56,9 +57,11 @@ struct RuntimeOptions {
                                  // than 1, the default, helps only where one does not fill the link. The same on all
                                  // ranks
 
-  std::optional<Backend> backend{};  // GYRE_BACKEND (native or mpi): mpi leaves the collectives of the world to the MPI
-                                     // that started the job; messages between two ranks and communicators made by Split
-                                     // stay Gyre's own. Default: native. docs/decisions/mpi_backend.md
+  std::optional<Backend> backend{};  // GYRE_BACKEND (native, mpi or ucx): mpi leaves the collectives of the world to
+                                     // the MPI that started the job; messages between two ranks and communicators made
+                                     // by Split stay Gyre's own. ucx sends all data between hosts by UCX instead of
+                                     // TCP, for networks with RDMA; the same on all ranks. Default: native.
+                                     // docs/decisions/mpi_backend.md, docs/decisions/ucx_transport.md
 
   std::optional<std::string> strategy{};  // GYRE_STRATEGY: what a DistributedOptimizer does that is not told in code:
                                           // "allreduce", the default, or "ps,consistency=ssp,staleness=4":

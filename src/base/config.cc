@@ -92,9 +92,9 @@ class Reader {
   }
 
   void BackendName(std::string_view name, Backend& field) {
-    Parse(name, "native or mpi", [&](const std::string& text) {
-      field = text == "mpi" ? Backend::kMpi : Backend::kNative;
-      return text == "mpi" || text == "native";
+    Parse(name, "native, mpi or ucx", [&](const std::string& text) {
+      field = text == "mpi" ? Backend::kMpi : text == "ucx" ? Backend::kUcx : Backend::kNative;
+      return text == "mpi" || text == "ucx" || text == "native";
     });
   }
 

@@ -69,6 +69,7 @@ absl::StatusOr<std::shared_ptr<RuntimeState>> RuntimeState::Join(const Config& c
 
 absl::Status RuntimeState::Connect(const Environment& environment, TimePoint deadline) {
   RETURN_IF_ERROR(ParseForcedAlgorithms(config_.algorithms).status());  // a wrong one is refused on a single host too
+  if (config_.backend == Backend::kUcx) RETURN_IF_ERROR(ucx::CheckModule());  // likewise
   ASSIGN_OR_RETURN(membership_, Membership::Join(config_, environment, deadline));
   job_ = AccessOf(*membership_);
   const int rank = job_.rank, size = job_.size;
@@ -151,8 +152,8 @@ absl::Status RuntimeState::StartNode(shm::OwnMemory own, std::vector<shm::Link> 
 
 // With the ranks of the other hosts that have this one's number on theirs: most of what goes between hosts goes there.
 absl::Status RuntimeState::ConnectHosts(const std::vector<RankPlace>& places, TimePoint deadline) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> addresses,
-                   membership_->Gather("networks", interconnect_->address(), deadline));
+  ASSIGN_OR_RETURN(const std::vector<std::string> contacts,
+                   membership_->Gather("networks", interconnect_->contact(), deadline));
   std::vector<int> ranks(places.size());
   std::iota(ranks.begin(), ranks.end(), 0);
   const std::vector<Place> all = PlacesOf(ranks, hosts_);
@@ -161,7 +162,7 @@ absl::Status RuntimeState::ConnectHosts(const std::vector<RankPlace>& places, Ti
   for (const Place& place : all) {
     if (place.host != own.host && place.local == own.local) counterparts.push_back(place.rank);
   }
-  RETURN_IF_ERROR(interconnect_->Connect(node_, places, addresses, counterparts, deadline));
+  RETURN_IF_ERROR(interconnect_->Connect(node_, places, contacts, counterparts, deadline));
   return interconnect_->FitLinks(*membership_, all, deadline);
 }
 

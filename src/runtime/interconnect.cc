@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "net/interfaces.h"
 #include "runtime/network_model.h"
@@ -48,17 +49,20 @@ absl::StatusOr<std::shared_ptr<Interconnect>> Interconnect::Listen(const Config&
       .on_gave_up =
           [raw](int rank, const std::string& text) {
             raw->node_->LearnGivenUpBy(rank, text);
-            raw->Ring();
+            raw->PeerEnded();
           },
       .on_left =
           [raw](int rank) {
             raw->node_->LearnDeparture(rank);
-            raw->Ring();
+            raw->PeerEnded();
           },
       .on_announcement = [raw](int, const tcp::Announcement& announcement) { raw->OnAnnouncement(announcement); },
       .on_change = [raw] { raw->Ring(); }};
   ASSIGN_OR_RETURN(self->hub_, tcp::Hub::Listen(identity, membership.secret(), Endpoint{address, 0}, options, events,
                                                 std::move(logger), deadline));
+  if (config.backend == Backend::kUcx) {
+    ASSIGN_OR_RETURN(self->ucx_, ucx::Transport::Create(identity, membership.secret()));
+  }
   return self;
 }
 
@@ -70,18 +74,33 @@ std::string Interconnect::address() const {
   return ToString(hub_->endpoint());
 }
 
+std::string Interconnect::contact() const {
+  return ucx_ == nullptr ? address() : absl::StrCat(address(), " ", ucx_->address());
+}
+
 absl::Status Interconnect::Connect(std::shared_ptr<shm::Node> node, const std::vector<RankPlace>& places,
-                                   const std::vector<std::string>& addresses, std::span<const int> counterparts,
+                                   const std::vector<std::string>& contacts, std::span<const int> counterparts,
                                    TimePoint deadline) {
   node_ = std::move(node);
   const std::vector<std::string> names = NamesOf(places);
   std::map<int, tcp::PeerAddress> peers;
+  std::map<int, ucx::Transport::Peer> ucx_peers;
   for (size_t rank = 0; rank < places.size(); ++rank) {
+    const std::vector<std::string> parts = absl::StrSplit(contacts[rank], ' ');
+    if ((parts.size() > 1) != (ucx_ != nullptr)) {
+      return absl::InvalidArgumentError(absl::StrCat("GYRE_BACKEND (backend) differs: ", ucx_ != nullptr ? "" : "not ",
+                                                     "ucx on rank ", node_->rank(), ", but ",
+                                                     ucx_ != nullptr ? "not " : "", "on ", names[rank]));
+    }
     if (places[rank].host_id == places[static_cast<size_t>(node_->rank())].host_id) continue;
-    ASSIGN_OR_RETURN(Endpoint endpoint, ParseEndpoint(addresses[rank]));
+    ASSIGN_OR_RETURN(Endpoint endpoint, ParseEndpoint(parts[0]));
     peers[static_cast<int>(rank)] = {std::move(endpoint), names[rank]};
+    if (ucx_ != nullptr) ucx_peers[static_cast<int>(rank)] = {parts[1], names[rank]};
   }
   RETURN_IF_ERROR(hub_->Start(peers));
+  if (ucx_ != nullptr) {
+    RETURN_IF_ERROR(ucx_->Start(ucx_peers, [hub = hub_.get()](int rank) { return hub->EndOf(rank); }));
+  }
   return hub_->Connect(counterparts, deadline);
 }
 
@@ -143,11 +162,14 @@ std::shared_ptr<Team> Interconnect::MakeTeam(const std::shared_ptr<Interconnect>
 
 // A channel with one connection a peer; striped, with as many as are configured.
 std::unique_ptr<Streams> Interconnect::Open(uint64_t channel, const std::vector<int>& peers, bool striped) {
-  if (!striped || config_.streams == 1) return hub_->Open(channel, peers);
+  const auto open = [&](uint64_t number) {
+    return ucx_ != nullptr ? ucx_->Open(number, peers) : hub_->Open(number, peers);
+  };
+  if (!striped || config_.streams == 1) return open(channel);
   std::vector<std::unique_ptr<Streams>> channels;
   for (int stripe = 0; stripe < config_.streams; ++stripe) {
     const uint64_t what[] = {channel, static_cast<uint64_t>(stripe)};
-    channels.push_back(hub_->Open(XXH3_64bits(what, sizeof(what)), peers));
+    channels.push_back(open(XXH3_64bits(what, sizeof(what))));
   }
   return std::make_unique<StripedStreams>(std::move(channels));
 }
@@ -181,7 +203,7 @@ void Interconnect::PassOnBreaks() {
 
 void Interconnect::OnLost(int rank, const std::string& text) {
   node_->LearnLoss(rank, text);
-  Ring();
+  PeerEnded();
 }
 
 void Interconnect::OnAnnouncement(const tcp::Announcement& announcement) {
@@ -206,9 +228,17 @@ void Interconnect::Ring() {
   node_->block(node_->rank()).doorbell.Ring();
 }
 
+// For the hub's thread, which runs once the hub was started: as a stream may have ended, who sleeps for one looks
+// again.
+void Interconnect::PeerEnded() {
+  Ring();
+  if (ucx_ != nullptr) ucx_->Wake();
+}
+
 void Interconnect::Close() {
-  if (hub_ == nullptr) return;  // it could not listen
-  PassOnBreaks();               // before the goodbye, which would be taken for the cause
+  if (hub_ == nullptr) return;         // it could not listen
+  PassOnBreaks();                      // before the goodbye, which would be taken for the cause
+  if (ucx_ != nullptr) ucx_->Close();  // likewise: what was sent before arrives before
   hub_->Close();
 }
 

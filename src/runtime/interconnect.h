@@ -23,6 +23,7 @@
 #include "runtime/topology.h"
 #include "transport/shm/node.h"
 #include "transport/tcp/factory.h"
+#include "transport/ucx/factory.h"
 
 namespace gyre::internal {
 
@@ -34,15 +35,18 @@ class Interconnect {
                                                               Logger logger, TimePoint deadline);
   ~Interconnect();
 
-  // Where it listens, to be told to the others.
+  // Where it listens.
   std::string address() const;
 
-  // Blocks until this rank is connected with its counterparts on the other hosts. `addresses`: every rank's. From now
-  // on what the network learns of ranks goes to `node`, which must outlive Close. kDeadlineExceeded and kUnavailable
-  // name the ranks that were not reached.
+  // What the others must be told: that, and the address of what carries data instead of TCP, if anything does.
+  std::string contact() const;
+
+  // Blocks until this rank is connected with its counterparts on the other hosts. `contacts`: every rank's. From now on
+  // what the network learns of ranks goes to `node`, which must outlive Close. kDeadlineExceeded and kUnavailable
+  // name the ranks that were not reached; kInvalidArgument: ranks were given different
+  // backends.
   absl::Status Connect(std::shared_ptr<shm::Node> node, const std::vector<RankPlace>& places,
-                       const std::vector<std::string>& addresses, std::span<const int> counterparts,
-                       TimePoint deadline);
+                       const std::vector<std::string>& contacts, std::span<const int> counterparts, TimePoint deadline);
 
   // What the links between hosts do, as all ranks agree: measured by the first rank of each host with that of the
   // next, a few milliseconds each, unless the algorithms are forced to be chosen without. After Connect, before the
@@ -81,9 +85,11 @@ class Interconnect {
   void OnAnnouncement(const tcp::Announcement& announcement);
   void OnLost(int rank, const std::string& text);
   void Ring();
+  void PeerEnded();
 
   const Config config_;
   const Logger logger_;
+  std::unique_ptr<ucx::Transport> ucx_;  // null: data go by the hub's connections; outlives the hub, which wakes it
   std::unique_ptr<tcp::Hub> hub_;
   std::shared_ptr<shm::Node> node_;     // set before the hub's first event
   std::shared_ptr<Selector> selector_;  // set before the first team

@@ -129,6 +129,11 @@ void Hub::ReportLoss(int rank, const std::string& text) {
   core_->loop().Post([loop = &core_->loop(), rank, text] { loop->ReportLoss(rank, text); });
 }
 
+absl::Status Hub::EndOf(int peer) const {
+  RETURN_IF_ERROR(core_->Check({&peer, 1}));
+  return core_->board().EndOf(peer);
+}
+
 std::string Hub::WhyNotConnected(int peer) const {
   return core_->board().LastProblem(peer);
 }

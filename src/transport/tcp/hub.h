@@ -90,6 +90,9 @@ class Hub {
   // announcements. Does not block.
   void ReportLoss(int rank, const std::string& text);
 
+  // How the peer has ended, by name, or this rank's hub; OK while neither has. kInvalidArgument: it is no peer.
+  absl::Status EndOf(int peer) const;
+
   // What keeps a peer from being connected, for messages; empty where a control connection is there.
   std::string WhyNotConnected(int peer) const;
 

@@ -1,0 +1,52 @@
+#include "transport/ucx/loader.h"
+
+#include <dlfcn.h>
+
+#include <string>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "gyre/version.h"
+#include "transport/ucx/factory.h"
+
+namespace gyre::ucx {
+
+namespace {
+
+constexpr char kName[] = "libgyre_ucx.so";
+
+// Beside the library or program that this code is in; empty if the system does not say.
+std::string Beside() {
+  Dl_info info = {};
+  if (dladdr(kName, &info) == 0 || info.dli_fname == nullptr) return "";
+  const std::string path = info.dli_fname;
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "" : absl::StrCat(path.substr(0, slash + 1), kName);
+}
+
+}  // namespace
+
+// Never closed: UCX leaves threads and hooks behind.
+absl::StatusOr<const Module*> LoadModule() {
+  const std::string beside = Beside();
+  void* library = beside.empty() ? nullptr : dlopen(beside.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) library = dlopen(kName, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    const char* const why = dlerror();
+    return absl::UnimplementedError(absl::StrCat("GYRE_BACKEND=ucx: there is no ", kName, " at ", beside,
+                                                 " nor where the system looks: ", why == nullptr ? "" : why));
+  }
+  const auto get = reinterpret_cast<GetModule>(dlsym(library, "gyre_ucx_module"));
+  if (get == nullptr) return absl::FailedPreconditionError(absl::StrCat(kName, " is not Gyre's"));
+  const Module* const module = get();
+  if (std::string_view(module->version) == GYRE_VERSION_STRING) return module;
+  return absl::FailedPreconditionError(
+      absl::StrCat(kName, " is of Gyre ", module->version, ", not ", GYRE_VERSION_STRING));
+}
+
+absl::Status CheckModule() {
+  return LoadModule().status();
+}
+
+}  // namespace gyre::ucx
