@@ -32,6 +32,7 @@ constexpr int kNone = -1;
 struct Executor::StepState {
   Step::Kind kind;
   MutableBytes block;
+  Bytes source;          // what is sent, or combined with what arrives: the block, or its contents at first
   int previous = kNone;  // the step before it on the same block
   uint32_t index = 0;    // among the steps of its direction with its peer
   int64_t done = 0;      // bytes
@@ -68,6 +69,8 @@ Executor::Executor(Streams& streams, ExecutorPlan plan)
     : streams_(streams), plan_(std::move(plan)), element_(DTypeSize(plan_.reduction.dtype)) {
   std::map<int, Peer*> by_number;
   std::vector<int> last_on_block(plan_.blocks.size(), kNone);
+  std::vector<Bytes> contents(plan_.blocks.begin(), plan_.blocks.end());
+  if (!plan_.sources.empty()) contents = plan_.sources;
   for (const Step& step : plan_.schedule.steps) {
     Peer*& peer = by_number[step.peer];
     if (peer == nullptr) {
@@ -81,9 +84,11 @@ Executor::Executor(Streams& streams, ExecutorPlan plan)
     const int number = static_cast<int>(steps_.size());
     steps_.push_back({.kind = step.kind,
                       .block = plan_.blocks[block],
+                      .source = contents[block],
                       .previous = std::exchange(last_on_block[block], number),
                       .index = static_cast<uint32_t>(direction.steps.size())});
     direction.steps.push_back(number);
+    if (step.kind != Step::Kind::kSend) contents[block] = plan_.blocks[block];
     if (step.kind == Step::Kind::kReceiveReduce && peer->arrived == nullptr) {
       peer->arrived = std::make_unique_for_overwrite<std::byte[]>(kReduceBytes);
     }
@@ -180,7 +185,7 @@ bool Executor::SendSome(Peer& peer, StepState& step) {
   const bool header_left = direction.header_done < kStepHeaderBytes;
   if (!header_left && limit - step.done < kGrainBytes && limit < size) return false;
   if (direction.header_done == 0) StartBlock(direction, step);
-  const Bytes data = Bytes(step.block).subspan(static_cast<size_t>(step.done), static_cast<size_t>(limit - step.done));
+  const Bytes data = step.source.subspan(static_cast<size_t>(step.done), static_cast<size_t>(limit - step.done));
   std::array<Bytes, 2> pieces = {Bytes(direction.header).subspan(direction.header_done), data};
   if (!header_left && step.done == size) {
     if (direction.checksum_done == 0) direction.checksum = direction.sum.Finish();
@@ -288,7 +293,7 @@ bool Executor::ReceiveAndReduce(Peer& peer, StepState& step) {
   if (usable > 0) {
     void* const into = step.block.data() + step.done;
     // The lower rank's first, on both sides of an exchange: the maximum of 0 and -0, for one, depends on the order.
-    std::array<const void*, 2> sources = {into, peer.arrived.get()};
+    std::array<const void*, 2> sources = {step.source.data() + step.done, peer.arrived.get()};
     if (peer.number < plan_.self) std::swap(sources[0], sources[1]);
     device::Reduce(plan_.reduction, sources, {&into, 1}, usable / element_);
     step.done += usable;

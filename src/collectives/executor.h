@@ -26,6 +26,7 @@ struct ExecutorPlan {
   std::vector<std::string> names;    // likewise: for messages
   int self = 0;                      // this rank in the schedule
   std::vector<MutableBytes> blocks;  // by block; of blocks that are only sent, nothing is written
+  std::vector<Bytes> sources = {};   // by block: its contents at first; empty: they are in the blocks themselves
   device::Reduction reduction;       // of kReceiveReduce; blocks of a reduction hold whole elements
   uint64_t channel = 0;              // the three that all ranks must agree on
   uint64_t call = 0;

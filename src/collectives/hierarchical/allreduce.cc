@@ -73,6 +73,7 @@ char* HierarchicalAllReduce::Out(int64_t element_index) const {
 }
 
 std::unique_ptr<Operation> HierarchicalAllReduce::Scatter(int64_t chunk) {
+  if (OnlyCopies()) return nullptr;
   const Range range = ChunkOf(chunk);
   const RailSlices slices = SlicesOf(range.count);
   const auto local = static_cast<size_t>(team().local_rank());
@@ -89,13 +90,18 @@ std::unique_ptr<Executor> HierarchicalAllReduce::Between(int64_t chunk) {
   const int64_t begin = range.begin + slices.begins[local], count = slices.counts[local];
   const int hosts = team().hosts();
   std::vector<MutableBytes> blocks;
+  std::vector<Bytes> sources;
   Schedule schedule = MakeSchedule(Collective::kAllReduce, selection_.algorithm, team().host(), hosts);
   for (int block = 0; block < schedule.blocks; ++block) {
     const Range part = SliceOf(count, schedule.blocks, block, 1);
     blocks.emplace_back(reinterpret_cast<std::byte*>(Out(begin + part.begin)),
                         static_cast<size_t>(part.count * element()));
+    if (OnlyCopies()) {
+      sources.emplace_back(static_cast<const std::byte*>(call().in.data) + (begin + part.begin) * element(),
+                           blocks.back().size());
+    }
   }
-  return Network(std::move(schedule), team().Rail(rail), std::move(blocks));
+  return Network(std::move(schedule), team().Rail(rail), std::move(blocks), std::move(sources));
 }
 
 std::unique_ptr<Operation> HierarchicalAllReduce::Gather(int64_t chunk) {

@@ -302,18 +302,21 @@ std::unique_ptr<Operation> HierarchicalOperation::LocalBarrier() const {
 }
 
 std::unique_ptr<Executor> HierarchicalOperation::Network(Schedule schedule, const std::vector<int>& ranks,
-                                                         std::vector<MutableBytes> blocks) const {
-  return Network(std::move(schedule), ranks, std::move(blocks), team_->streams(), team_->id(), number_);
+                                                         std::vector<MutableBytes> blocks,
+                                                         std::vector<Bytes> sources) const {
+  return Network(std::move(schedule), ranks, std::move(blocks), std::move(sources), team_->streams(), team_->id(),
+                 number_);
 }
 
 std::unique_ptr<Executor> HierarchicalOperation::Network(Schedule schedule, const std::vector<int>& ranks,
-                                                         std::vector<MutableBytes> blocks, Streams& streams,
-                                                         uint64_t channel, uint64_t number) const {
+                                                         std::vector<MutableBytes> blocks, std::vector<Bytes> sources,
+                                                         Streams& streams, uint64_t channel, uint64_t number) const {
   ExecutorPlan plan{.schedule = std::move(schedule),
                     .ranks = {},
                     .names = {},
                     .self = static_cast<int>(std::ranges::find(ranks, team_->rank()) - ranks.begin()),
                     .blocks = std::move(blocks),
+                    .sources = std::move(sources),
                     .reduction = PlainReduction(),
                     .channel = channel,
                     .call = number,
@@ -324,6 +327,10 @@ std::unique_ptr<Executor> HierarchicalOperation::Network(Schedule schedule, cons
     plan.names.push_back(team_->RankName(rank));
   }
   return std::make_unique<Executor>(streams, std::move(plan));
+}
+
+bool HierarchicalOperation::OnlyCopies() const {
+  return team_->local_size() == 1 && call_.prescale == 1.0 && EarlyScale() == 1.0;
 }
 
 device::Reduction HierarchicalOperation::PlainReduction() const {

@@ -54,10 +54,15 @@ class HierarchicalOperation : public Pollable {
   std::unique_ptr<Operation> LocalBarrier() const;
 
   // This rank's part of a schedule between `ranks` (of the communicator, this one among them).
-  std::unique_ptr<Executor> Network(Schedule schedule, const std::vector<int>& ranks,
-                                    std::vector<MutableBytes> blocks) const;
+  // `sources`: as ExecutorPlan has them.
   std::unique_ptr<Executor> Network(Schedule schedule, const std::vector<int>& ranks, std::vector<MutableBytes> blocks,
-                                    Streams& streams, uint64_t channel, uint64_t number) const;
+                                    std::vector<Bytes> sources = {}) const;
+  std::unique_ptr<Executor> Network(Schedule schedule, const std::vector<int>& ranks, std::vector<MutableBytes> blocks,
+                                    std::vector<Bytes> sources, Streams& streams, uint64_t channel,
+                                    uint64_t number) const;
+
+  // Whether LocalReduceScatter would do no more than copy: the schedule between hosts may have the input as its source.
+  bool OnlyCopies() const;
 
   // The call's reduction without its scales, and what is left to do to the sum over all hosts.
   device::Reduction PlainReduction() const;
