@@ -23,6 +23,9 @@ constexpr int kDirectRanks = 3;
 // Elements between slice borders: a multiple of two cache lines for every dtype.
 constexpr int64_t kGrain = 128;
 
+// A grid has two meetings more. Where it begins to win: docs/measurements.md.
+constexpr int64_t kGridBytes = 64 << 10;
+
 // Push reads so many bytes, of all ranks together, between looks at deadline and losses: a few milliseconds' work.
 constexpr int64_t kPushBytes = 16 << 20;
 
@@ -72,9 +75,12 @@ AllReduce::Next AllReduce::Consume(int64_t round) {
     case Way::kUndecided: return Decide(round);
     case Way::kDirect: return Direct(round - first_round_);
     case Way::kPipelined: return Pipelined(round - first_round_);
-    case Way::kPush: break;
+    case Way::kPush:
+    case Way::kGrid: break;
   }
   if (to_push_ > 0) return PushPiece();
+  if (way_ == Way::kGrid && stage_ == Stage::kRow) return BeginStage(Stage::kColumn);
+  if (way_ == Way::kGrid && stage_ == Stage::kColumn) return BeginStage(Stage::kSpread);
   // The second meeting: all slices are stored. A member that has given up meanwhile may have changed its buffers.
   return group().usable() ? Next::kEnd : EndBroken();
 }
@@ -84,7 +90,7 @@ AllReduce::Next AllReduce::Decide(int64_t round) {
   for (int m = 0; m < size(); ++m) {
     if (m != rank()) shared += meeting().slot(m).offsets.in != shm::kNowhere ? 1 : 0;
   }
-  if (shared == size()) return BeginPush();
+  if (shared == size()) return UsesGrid() ? BeginGrid() : BeginPush();
   way_ = size() <= kDirectRanks ? Way::kDirect : Way::kPipelined;
   if (shared == 0) return Consume(round);
   first_round_ = round + 1;  // mixed: who hoped for push has published no chunk
@@ -138,45 +144,136 @@ bool AllReduce::IsInArena(int member, const shm::Slot::Offsets& offsets) {
 
 // Others may push into the buffers at any later time.
 void AllReduce::OnGivenUp() {
-  if (way_ != Way::kPush && way_ != Way::kUndecided) return;
+  if (way_ == Way::kDirect || way_ == Way::kPipelined) return;
   group().node().arena()->Retire(in_.data);
   group().node().arena()->Retire(out_.data);
+}
+
+// Half types would be rounded once a level.
+bool AllReduce::UsesGrid() const {
+  const bool half = in_.dtype == DType::kF16 || in_.dtype == DType::kBF16;
+  return group().grid() != nullptr && !half && in_.bytes() >= kGridBytes;
+}
+
+// Where a member's buffers are, from element `begin` on: into the channel's sources and destinations.
+bool AllReduce::Reach(int member, int64_t begin) {
+  const auto index = static_cast<size_t>(member);
+  const void*& source = channel().sources[index];
+  void*& destination = channel().destinations[index];
+  if (member == rank()) {
+    source = static_cast<const char*>(in_.data) + begin * element_;
+    destination = static_cast<char*>(out_.data) + begin * element_;
+    return true;
+  }
+  const shm::Slot::Offsets offsets = meeting().slot(member).offsets;
+  if (!IsInArena(member, offsets)) {
+    GiveUp(absl::DataLossError(absl::StrCat(group().RankName(member), " announced a buffer outside its arena")));
+    return false;
+  }
+  std::byte* const arena = group().node().arena_data(group().ranks()[index]);
+  source = arena + offsets.in + begin * element_;
+  destination = arena + offsets.out + begin * element_;
+  return true;
 }
 
 AllReduce::Next AllReduce::BeginPush() {
   way_ = Way::kPush;
   const Range slice = SliceOf(in_.count, size(), rank(), kGrain);
   for (int m = 0; m < size(); ++m) {
-    const auto index = static_cast<size_t>(m);
-    if (m == rank()) {
-      channel().sources[index] = static_cast<const char*>(in_.data) + slice.begin * element_;
-      channel().destinations[index] = static_cast<char*>(out_.data) + slice.begin * element_;
-      continue;
-    }
-    const shm::Slot::Offsets offsets = meeting().slot(m).offsets;
-    if (!IsInArena(m, offsets)) {
-      return GiveUp(absl::DataLossError(absl::StrCat(group().RankName(m), " announced a buffer outside its arena")));
-    }
-    std::byte* const arena = group().node().arena_data(group().ranks()[index]);
-    channel().sources[index] = arena + offsets.in + slice.begin * element_;
-    channel().destinations[index] = arena + offsets.out + slice.begin * element_;
+    if (!Reach(m, slice.begin)) return Next::kEnd;
   }
   to_push_ = slice.count;
   return PushPiece();
 }
 
+AllReduce::Next AllReduce::BeginGrid() {
+  way_ = Way::kGrid;
+  const Grid& grid = *group().grid();
+  const int64_t begin = grid.extra() ? 0 : SliceOf(in_.count, grid.columns, grid.column, kGrain).begin;
+  for (const int m : grid.row_members) {
+    if (!Reach(m, begin)) return Next::kEnd;
+  }
+  for (const int m : grid.column_members) {
+    if (!Reach(m, begin)) return Next::kEnd;
+  }
+  return BeginStage(Stage::kRow);
+}
+
+AllReduce::Next AllReduce::BeginStage(Stage stage) {
+  stage_ = stage;
+  const Grid& grid = *group().grid();
+  std::vector<const void*>& from = channel().stage_sources;
+  std::vector<void*>& to = channel().stage_destinations;
+  from.clear();
+  to.clear();
+  if (grid.extra()) return EndStage();
+  const auto output = [this](int member) { return channel().destinations[static_cast<size_t>(member)]; };
+  const int64_t chunk = SliceOf(in_.count, grid.columns, grid.column, kGrain).count;
+  to_push_ = chunk;
+  switch (stage) {
+    case Stage::kRow:
+      for (const int m : grid.row_members) from.push_back(channel().sources[static_cast<size_t>(m)]);
+      to.push_back(output(rank()));
+      break;
+    case Stage::kColumn: {
+      const Range slice = SliceOf(chunk, grid.rows, grid.row, kGrain);
+      for (const int m : grid.column_members) to.push_back(static_cast<char*>(output(m)) + slice.begin * element_);
+      from.assign(to.begin(), to.end());
+      to_push_ = slice.count;
+      break;
+    }
+    case Stage::kSpread:
+      from.push_back(output(rank()));
+      for (const int m : grid.row_members) {
+        if (m != rank()) to.push_back(output(m));
+      }
+      break;
+  }
+  return to_push_ > 0 ? PushPiece() : EndStage();
+}
+
+// A row's work is what its columns go on with; the columns' what is spread in rows; the end of that is the row's
+// affair.
+AllReduce::Next AllReduce::EndStage() {
+  const Grid& grid = *group().grid();
+  meeting().NarrowNext(stage_ == Stage::kSpread ? grid.row_members : grid.column_meeting);
+  return Next::kFence;
+}
+
+// What is computed in this stage: what goes into the sum is scaled in rows, the sum in columns.
+device::Reduction AllReduce::StageReduction() const {
+  device::Reduction reduction = reduction_;
+  if (stage_ != Stage::kRow) reduction.scale_source = 1;
+  if (stage_ != Stage::kColumn) {
+    reduction.scale_result = 1;
+    reduction.divisor = 1;
+  }
+  return reduction;
+}
+
 AllReduce::Next AllReduce::PushPiece() {
   if (group().node().closed()) return EndBroken();
-  if (const int gone = FirstGone(); gone >= 0) return GiveUpOn(gone);
-  const int64_t piece = std::max<int64_t>(1, kPushBytes / size() / element_ / kGrain) * kGrain;
+  const bool in_grid = way_ == Way::kGrid;
+  std::vector<const void*>& from = in_grid ? channel().stage_sources : channel().sources;
+  std::vector<void*>& to = in_grid ? channel().stage_destinations : channel().destinations;
+  if (const int gone = FirstPartnerGone(); gone >= 0) return GiveUpOn(gone);
+  const auto streams = static_cast<int64_t>(std::max(from.size(), to.size()));
+  const int64_t piece = std::max<int64_t>(1, kPushBytes / streams / element_ / kGrain) * kGrain;
   const int64_t count = std::min(piece, to_push_);
-  device::Reduce(reduction_, channel().sources, channel().destinations, count);
+  device::Reduce(in_grid ? StageReduction() : reduction_, from, to, count);
   to_push_ -= count;
   // Nobody can have come to the end in order by now: who has left has given up, and what was read may be anything.
-  if (const int gone = FirstGone(); gone >= 0) return GiveUpOn(gone);
-  if (to_push_ == 0) return Next::kRound;
-  Advance(channel().sources, channel().destinations, count * element_);
+  if (const int gone = FirstPartnerGone(); gone >= 0) return GiveUpOn(gone);
+  if (to_push_ == 0) return in_grid ? EndStage() : Next::kRound;
+  Advance(from, to, count * element_);
   return Next::kAgain;
+}
+
+// The first of those whose memory this rank works on that has left, or -1. In a grid others may be through.
+int AllReduce::FirstPartnerGone() const {
+  if (way_ != Way::kGrid) return FirstGone();
+  const Grid& grid = *group().grid();
+  return FirstGone(stage_ == Stage::kColumn ? grid.column_members : grid.row_members);
 }
 
 }  // namespace gyre::internal

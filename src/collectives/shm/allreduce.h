@@ -6,8 +6,14 @@
 //              later, while the next chunk is being reduced. about 5 S bytes. For plain buffers of more ranks.
 //   push       buffers in the arenas: every rank reduces its slice of all buffers and stores the result to all of
 //              them, in one pass over 2 S bytes, the lower bound; two meetings in all.
+//   grid       the same for many ranks, in rows and columns of about sqrt(p): a rank reduces its chunk within its row,
+//              its slice of that chunk within its column, and stores the chunk to its row. 2 S + 4 S / sqrt(p) bytes,
+//              but a rank works on the memory of 2 sqrt(p) others instead of all; four meetings, three of them with as
+//              few. The two levels are those of hierarchical reductions, Jain et al., "Framework for Scalable
+//              Intra-Node Collective Operations using Shared Memory" (SC 2018).
 //
-// Slots and slices are reduced in the order of ranks, so that all ranks get the same bits.
+// Slots and slices are reduced in the order of ranks, in a grid row by row, and by one rank or by all alike: all ranks
+// get the same bits.
 #pragma once
 
 #include "collectives/shm/operation.h"
@@ -19,7 +25,8 @@ class AllReduce final : public Operation {
   AllReduce(Group& group, const Call& call, const Signature& signature);
 
  private:
-  enum class Way { kUndecided, kDirect, kPipelined, kPush };
+  enum class Way { kUndecided, kDirect, kPipelined, kPush, kGrid };
+  enum class Stage { kRow, kColumn, kSpread };
 
   void Publish(int64_t round) override;
   Next Consume(int64_t round) override;
@@ -29,8 +36,15 @@ class AllReduce final : public Operation {
   bool IsInArena(int member, const shm::Slot::Offsets& offsets);
   Next Direct(int64_t chunk);
   Next Pipelined(int64_t chunk);
+  bool UsesGrid() const;
+  bool Reach(int member, int64_t begin);
   Next BeginPush();
+  Next BeginGrid();
+  Next BeginStage(Stage stage);
+  Next EndStage();
   Next PushPiece();
+  device::Reduction StageReduction() const;
+  int FirstPartnerGone() const;
   void CopyOutSlices(int64_t chunk);
 
   int64_t ChunkBegin(int64_t chunk) const { return chunk * chunk_elements_; }
@@ -43,9 +57,10 @@ class AllReduce final : public Operation {
   const int64_t chunk_elements_;
   const int64_t chunks_;  // at least 1
   Way way_;
-  bool shared_ = false;      // both buffers lie in this rank's arena
-  int64_t first_round_ = 0;  // the round of chunk 0
-  int64_t to_push_ = 0;      // elements of this rank's slice that are yet to be reduced
+  bool shared_ = false;        // both buffers lie in this rank's arena
+  int64_t first_round_ = 0;    // the round of chunk 0
+  Stage stage_ = Stage::kRow;  // of a grid
+  int64_t to_push_ = 0;        // elements of this rank's slice (of the stage) that are yet to be reduced
 };
 
 }  // namespace gyre::internal

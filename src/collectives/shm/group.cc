@@ -24,7 +24,9 @@ absl::StatusOr<std::shared_ptr<Group>> Group::Create(std::shared_ptr<shm::Node> 
     }
     group->regions_.push_back(group->node_->control(group->ranks_[m]) + regions[m]);
     group->heads_.push_back(reinterpret_cast<RegionHead*>(group->regions_.back()));
+    group->blocks_.push_back(&group->node_->block(group->ranks_[m]));
   }
+  if (layout.size >= layout.grid_size) group->grid_ = MakeGrid(layout.size, group->self_);
   group->MakeChannels();
   return group;
 }

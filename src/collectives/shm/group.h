@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "collectives/lane.h"
+#include "collectives/shm/grid.h"
 #include "transport/shm/meeting.h"
 #include "transport/shm/node.h"
 
@@ -28,12 +29,14 @@ struct Channel {
       : meeting(std::move(meeting_of_members)), capacity(payload_bytes) {}
 
   shm::Meeting meeting;
-  std::vector<int> members;          // by member of the meeting: its number in the group
-  const int64_t capacity;            // most bytes of a payload
-  std::vector<std::byte*> results;   // collective channel: by member, its two result areas of `capacity` bytes
-  std::vector<const void*> sources;  // scratch of the operation in course, one a member
-  std::vector<void*> destinations;   // likewise
-  int64_t calls = 0;                 // operations begun, for messages
+  std::vector<int> members;                // by member of the meeting: its number in the group
+  const int64_t capacity;                  // most bytes of a payload
+  std::vector<std::byte*> results;         // collective channel: by member, its two result areas of `capacity` bytes
+  std::vector<const void*> sources;        // scratch of the operation in course, one a member
+  std::vector<void*> destinations;         // likewise
+  std::vector<const void*> stage_sources;  // the same for a part of it that not all members have a part in
+  std::vector<void*> stage_destinations;
+  int64_t calls = 0;  // operations begun, for messages
   Lane lane;
 
   // Area `parity` of a member.
@@ -48,6 +51,7 @@ struct GroupLayout {
   int64_t capacity = 256 << 10;         // bytes of a chunk of a collective
   int64_t message_capacity = 64 << 10;  // bytes of a chunk of a message
   bool crowded = false;                 // the host's ranks outnumber its CPUs: every meeting costs a change of tasks
+  int grid_size = 32;                   // from so many members on, work between arenas is done in two levels
 
   // What a receiver's slots hold beside the header: why it refused its own call.
   static constexpr int64_t kWordsCapacity = 512;
@@ -77,6 +81,11 @@ class Group {
   shm::Node& node() const { return *node_; }
   const std::shared_ptr<shm::Node>& shared_node() const { return node_; }
   const GroupLayout& layout() const { return layout_; }
+
+  // The members in rows and columns; null in groups that are too small for that.
+  const Grid* grid() const { return grid_ ? &*grid_ : nullptr; }
+
+  const shm::ControlBlock& block(int member) const { return *blocks_[static_cast<size_t>(member)]; }
 
   Channel& collective() { return *collective_; }
   Channel& outgoing(int to) { return *outgoing_[static_cast<size_t>(to)]; }      // REQUIRES: to != rank()
@@ -129,6 +138,8 @@ class Group {
   const std::vector<int> numbers_;
   std::vector<std::byte*> regions_;
   std::vector<RegionHead*> heads_;
+  std::vector<const shm::ControlBlock*> blocks_;
+  std::optional<Grid> grid_;
   std::unique_ptr<Channel> collective_;
   std::vector<std::unique_ptr<Channel>> outgoing_;
   std::vector<std::unique_ptr<Channel>> incoming_;

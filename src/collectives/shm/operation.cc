@@ -24,7 +24,11 @@ shm::Progress Operation::Poll() {
     return shm::Progress::kDone;
   }
   ++round_;
-  Post();
+  if (next == Next::kFence) {
+    meeting().Post();
+  } else {
+    Post();
+  }
   return shm::Progress::kSome;
 }
 
@@ -119,11 +123,13 @@ bool Operation::FindGivenUp() {
   return Fail(absl::Status(words->code, absl::StrCat(Context(), " was aborted: ", words->text)), *words);
 }
 
-// Whether a member that this round waits for is gone, or any in the midst of one: it cannot have come to the next.
+// Whether a member that this round waits for is gone, or in the midst of one any that has not come to the next.
 bool Operation::FindLost() {
   shm::Node& node = group_.node();
   if (node.losses() == 0) return false;
-  const auto awaited = [this](int m) { return m != rank() && (amid_round_ || !meeting().HasPosted(m)); };
+  const auto awaited = [this](int m) {
+    return m != rank() && meeting().PostedBy(m) < meeting().round() + (amid_round_ ? 1 : 0);
+  };
   for (int m = 0; m < size(); ++m) {
     if (!awaited(m)) continue;
     const auto loss = node.LossOf(group_.ranks()[static_cast<size_t>(Member(m))]);
@@ -152,10 +158,13 @@ bool Operation::FailLate() {
               {-1, absl::StrCat(group_.RankName(group_.rank()), " gave the communicator up: ", text)});
 }
 
+// Those furthest behind: where not all meet all in a round, others wait for them too.
 std::string Operation::MissingRanks() {
+  uint64_t last = meeting().round();
+  for (int m = 0; m < size(); ++m) last = std::min(last, meeting().PostedBy(m));
   std::string names;
-  for (int m = 0; m < size(); ++m) {
-    if (!meeting().HasPosted(m)) absl::StrAppend(&names, names.empty() ? "" : ", ", group_.RankName(Member(m)));
+  for (int m = 0; m < size() && last < meeting().round(); ++m) {
+    if (meeting().PostedBy(m) == last) absl::StrAppend(&names, names.empty() ? "" : ", ", group_.RankName(Member(m)));
   }
   return names;
 }
@@ -178,12 +187,20 @@ Operation::Next Operation::GiveUpOn(int member) {
   return Next::kEnd;
 }
 
+bool Operation::HasLeft(int member) const {
+  return member != rank() && group_.block(Member(member)).left.load(std::memory_order_acquire) != 0;
+}
+
 int Operation::FirstGone() const {
   for (int m = 0; m < size(); ++m) {
-    const int rank_in_job = group_.ranks()[static_cast<size_t>(Member(m))];
-    if (m != rank() && group_.node().block(rank_in_job).left.load(std::memory_order_acquire) != 0) return m;
+    if (HasLeft(m)) return m;
   }
   return -1;
+}
+
+int Operation::FirstGone(std::span<const int> members) const {
+  const auto gone = std::ranges::find_if(members, [this](int m) { return HasLeft(m); });
+  return gone == members.end() ? -1 : *gone;
 }
 
 Operation::Next Operation::EndBroken() {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "collectives/call.h"
@@ -37,8 +38,8 @@ class Operation : public Pollable {
 
  protected:
   // What comes next: the same round again (long work is done in pieces, with a look at deadline and losses between
-  // them), the next round, or nothing.
-  enum class Next { kAgain, kRound, kEnd };
+  // them), the next round, a round in which nothing is published (slots keep what they have), or nothing.
+  enum class Next { kAgain, kRound, kFence, kEnd };
 
   // Writes this rank's part of round `round` (0, 1, ...) into meeting().mine(): payload and arena offsets.
   virtual void Publish(int64_t round) = 0;
@@ -68,8 +69,10 @@ class Operation : public Pollable {
   Next GiveUp(absl::Status status);
   Next GiveUpOn(int member);
 
-  // The first other member of the channel that has left, or -1: it may have other plans for its buffers by now.
+  // The first other member of the channel (of `members`) that has left, or -1: it may have other plans for its buffers
+  // by now.
   int FirstGone() const;
+  int FirstGone(std::span<const int> members) const;
 
   // From Consume, where the group is not usable, or the runtime was shut down: ends the operation for that reason.
   Next EndBroken();
@@ -80,6 +83,7 @@ class Operation : public Pollable {
  private:
   enum class State { kBefore, kPosted, kEnded };
 
+  bool HasLeft(int member) const;
   bool Begin();
   bool RefuseToBegin();
   void Post();

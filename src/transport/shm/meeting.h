@@ -7,9 +7,11 @@
 // A slot is one cache line of header, in which up to 32 bytes of data travel along, followed by the payload.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -65,10 +67,12 @@ class Meeting {
     RingAll();
   }
 
-  // After Post: whether all have posted the round. Once true, slots of the round may be read until the next Post. It
-  // never looks at this member's own slot: the others have taken its lines away by then, and getting one back costs as
-  // much as getting one of theirs.
+  // After Post: whether all (see NarrowNext) have posted the round. Once true, slots of the round may be read until the
+  // next Post. It never looks at this member's own slot: the others have taken its lines away by then, and getting one
+  // back costs as much as getting one of theirs.
   bool Gathered() {
+    if (!narrowed_.empty()) [[unlikely]]
+      return SomeGathered();
     while (arrived_ < size()) {
       if (arrived_ != self_ && SlotOf(arrived_).round.load(std::memory_order_seq_cst) < round_) return false;
       ++arrived_;
@@ -90,10 +94,24 @@ class Meeting {
   // REQUIRES: Gathered()
   Slot& slot(int member) { return SlotOf(member); }
 
+  // In the round after this one this member meets only these (itself may be among them), whoever else posts; the caller
+  // sees to it that slots are not overwritten before they are read. They must outlive that round.
+  void NarrowNext(std::span<const int> members) { next_narrowed_ = members; }
+
   // Ends the round; mine() is that of the next one.
   void Next() {
     ++round_;
     arrived_ = 0;
+    narrowed_ = std::exchange(next_narrowed_, {});
+  }
+
+  // The last round that a member has posted: at least.
+  uint64_t PostedBy(int member) {
+    const Member& m = members_[static_cast<size_t>(member)];
+    const auto posted = [&](int64_t parity) {
+      return reinterpret_cast<Slot*>(m.slots + parity * m.slot_bytes)->round.load(std::memory_order_seq_cst);
+    };
+    return std::max(posted(0), posted(1));
   }
 
   uint64_t round() const { return round_; }
@@ -111,10 +129,20 @@ class Meeting {
     return *reinterpret_cast<Slot*>(m.slots + static_cast<int64_t>(round_ & 1) * m.slot_bytes);
   }
 
+  bool SomeGathered() {
+    while (arrived_ < static_cast<int>(narrowed_.size())) {
+      const int member = narrowed_[static_cast<size_t>(arrived_)];
+      if (member != self_ && !HasPosted(member)) return false;
+      ++arrived_;
+    }
+    return true;
+  }
+
   const std::vector<Member> members_;
   const int self_;
   uint64_t round_ = 1;
-  int arrived_ = 0;
+  int arrived_ = 0;                                // of all, or of those that the round was narrowed to
+  std::span<const int> narrowed_, next_narrowed_;  // empty: all
 };
 
 }  // namespace gyre::shm
