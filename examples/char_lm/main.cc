@@ -62,6 +62,7 @@ void PrintJson(const Options& options, const Outcome& outcome, int ranks) {
 absl::StatusOr<Outcome> TrainAndReport(gyre::Runtime& runtime, const Options& options, StopSignal& stop_signal) {
   const bool leader = runtime.world().rank() == 0;
   const int ranks = runtime.world().size();
+  RETURN_IF_ERROR(runtime.Report({.phase = gyre::JobPhase::kDownloading, .activity = "loading"}));
   ASSIGN_OR_RETURN(const std::string text, ReadText(options.text));
   ASSIGN_OR_RETURN(const Corpus corpus, MakeCorpus(text, options.heldout_fraction, options.context));
   if (leader && !options.quiet) PrintStart(options, corpus, ranks);

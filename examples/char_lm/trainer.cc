@@ -11,6 +11,7 @@
 #include <memory>
 #include <numbers>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "exact_sum.h"
 #include "gyre/communicator.h"
 #include "gyre/distributed_optimizer.h"
+#include "gyre/job_report.h"
 #include "gyre/status_macros.h"
 #include "loss_file.h"
 #include "model.h"
@@ -84,7 +86,8 @@ absl::StatusOr<gyre::ReducerOptions> ReductionOf(const Options& options) {
 class Trainer {
  public:
   Trainer(gyre::Runtime& runtime, const Options& options, const Corpus& corpus, const StopSignal& stop_signal)
-      : world_(runtime.world()),
+      : runtime_(runtime),
+        world_(runtime.world()),
         options_(options),
         corpus_(corpus),
         stop_signal_(stop_signal),
@@ -114,6 +117,11 @@ class Trainer {
  private:
   bool leader() const { return world_.rank() == 0; }
   bool by_servers() const { return optimizer_->strategy() == gyre::Strategy::kParameterServer; }
+
+  // What this rank does from now on, for gyrerun.
+  absl::Status Enter(gyre::JobPhase phase, std::string_view activity) {
+    return runtime_.Report({.phase = phase, .activity = activity});
+  }
 
   // The lowest rank whose value is not rank 0's; -1 if all are equal.
   absl::StatusOr<int> FindOddRank(uint64_t value) {
@@ -221,11 +229,13 @@ class Trainer {
 
   // Trains up to the last step. Returns the signal that stopped it, or 0.
   absl::StatusOr<int> Loop() {
+    RETURN_IF_ERROR(Enter(gyre::JobPhase::kProcessing, "training"));
     while (step_ < options_.steps) {
       ASSIGN_OR_RETURN(const double loss, Step());
       if (!std::isfinite(loss)) {
         return absl::FailedPreconditionError(absl::StrCat("the loss is not finite at step ", step_, "; lower --lr"));
       }
+      RETURN_IF_ERROR(runtime_.Report({.step = step_, .steps = options_.steps, .loss = loss}));
       if (leader()) {
         RETURN_IF_ERROR(loss_file_.Add(step_, loss));
         progress_.Step(step_, loss, times_);
@@ -306,6 +316,7 @@ class Trainer {
 
   // Bits a held-out character; each rank computes its part of them, or rank 0 all.
   absl::StatusOr<double> Evaluate() {
+    RETURN_IF_ERROR(Enter(gyre::JobPhase::kProcessing, "evaluating"));
     if (by_servers() && !leader()) return 0.0;
     const Range mine =
         by_servers() ? Range{0, corpus_.heldout()} : Shard(corpus_.heldout(), world_.rank(), world_.size());
@@ -321,6 +332,7 @@ class Trainer {
 
   absl::Status ReportEvaluation() {
     ASSIGN_OR_RETURN(const double bits, Evaluate());
+    RETURN_IF_ERROR(Enter(gyre::JobPhase::kProcessing, "training"));
     if (!leader() || options_.quiet) return absl::OkStatus();
     progress_.EndLine();
     std::printf("step %ld/%ld  held-out text: %.4f bits per character\n", static_cast<long>(step_),
@@ -331,11 +343,14 @@ class Trainer {
 
   absl::Status SaveCheckpoint() {
     if (!leader() || options_.checkpoint.empty()) return absl::OkStatus();
-    return WriteCheckpoint(
-        options_.checkpoint,
-        {.identity = identity_, .step = step_, .weights = weights_, .optimizer = optimizer_->Save()});
+    RETURN_IF_ERROR(Enter(gyre::JobPhase::kStoring, "saving"));
+    RETURN_IF_ERROR(
+        WriteCheckpoint(options_.checkpoint,
+                        {.identity = identity_, .step = step_, .weights = weights_, .optimizer = optimizer_->Save()}));
+    return Enter(gyre::JobPhase::kProcessing, "training");
   }
 
+  gyre::Runtime& runtime_;
   gyre::Communicator& world_;
   const Options& options_;
   const Corpus& corpus_;

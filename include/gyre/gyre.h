@@ -6,6 +6,7 @@
 #include "gyre/compression.h"
 #include "gyre/distributed_optimizer.h"
 #include "gyre/dtype.h"
+#include "gyre/job_report.h"
 #include "gyre/named_operations.h"
 #include "gyre/optimizer.h"
 #include "gyre/options.h"

@@ -13,7 +13,7 @@ RUN cmake --preset release -DGYRE_BUILD_TESTS=OFF -DGYRE_BUILD_BENCH=OFF -DCMAKE
 FROM nvidia/cuda:${CUDA}-cudnn-runtime-ubuntu24.04
 RUN apt-get update \
  && apt-get install -y --no-install-recommends openssh-client openssh-server libabsl20220623t64 libssl3t64 \
-      libspdlog1.12 libhwy1t64 libxxhash0 libopenblas0-serial libyaml-cpp0.8 \
+      libspdlog1.12 libhwy1t64 libxxhash0 libopenblas0-serial libyaml-cpp0.8 libhwloc15 \
  && rm -rf /var/lib/apt/lists/* /etc/ssh/ssh_host_*
 COPY --from=build /out/usr/local /usr/local
 COPY k8s/images/ssh_config /etc/ssh/ssh_config.d/gyre.conf

@@ -50,6 +50,19 @@ class Reader {
     });
   }
 
+  void Descriptors(std::string_view name, std::optional<int>& first, std::optional<int>& second) {
+    Parse(name, "a descriptor, or two apart by a comma", [&](const std::string& text) {
+      const size_t comma = text.find(',');
+      int values[2] = {0, 0};
+      if (!absl::SimpleAtoi(text.substr(0, comma), &values[0]) || values[0] < 0) return false;
+      first = values[0];
+      if (comma == std::string::npos) return true;
+      if (!absl::SimpleAtoi(text.substr(comma + 1), &values[1]) || values[1] < 0) return false;
+      second = values[1];
+      return true;
+    });
+  }
+
   template <typename Field>
   void Bytes(std::string_view name, Field& field) {
     Parse(name, "a number of bytes (an integer of 1 or more)", [&](const std::string& text) {
@@ -151,7 +164,7 @@ void ReadIdentity(const RuntimeOptions& options, const Environment& environment,
   reader.Text("GYRE_STORE", config.store);
   reader.Text("GYRE_JOB_ID", config.job_id);
   reader.Integer("GYRE_EPOCH", config.epoch);
-  reader.Integer("GYRE_SECRET_FD", config.secret_fd);
+  reader.Descriptors("GYRE_SECRET_FD", config.secret_fd, config.report_fd);
 }
 
 bool IsPrintableAscii(const std::string& text) {

@@ -22,7 +22,9 @@ struct Config {
   std::optional<int64_t> epoch;
   std::optional<std::string> secret;
   std::optional<std::string> secret_file;
-  std::optional<int> secret_fd;  // GYRE_SECRET_FD: a descriptor that gyrerun's ranks inherit; only with GYRE_RANK
+  std::optional<int> secret_fd;  // GYRE_SECRET_FD: descriptors that gyrerun's ranks inherit, "7,8": that of the secret,
+                                 // and that of the socket for reports (may be missing); only with GYRE_RANK
+  std::optional<int> report_fd;
   std::optional<std::string> host_id;
   std::optional<std::string> interface;
   bool checksum_data = false;

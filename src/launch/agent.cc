@@ -30,7 +30,9 @@
 #include "launch/poller.h"
 #include "launch/rank_environment.h"
 #include "launch/rank_input.h"
+#include "launch/rank_watch.h"
 #include "launch/signals.h"
+#include "launch/watch_protocol.h"
 
 namespace gyre::launch {
 
@@ -52,16 +54,24 @@ std::string HostName() {
   return name;
 }
 
-class Agent {
+class Agent final : public WatchEvents {
  public:
   explicit Agent(int guard_pidfd)
       : guard_pidfd_(guard_pidfd),
         launcher_(Liveness(kPatience, Now())),
         channel_(1, kMaxToAgent),
         ranks_(poller_),
-        output_(poller_, channel_) {}
+        output_(poller_, channel_),
+        watch_(poller_, *this) {}
 
   int Run();
+
+  // WatchEvents
+  void OnReport(const RankReport& report) override { channel_.Send(AgentMessage::kReport, EncodeReport(report)); }
+  void OnUsage(TimePoint when, const std::vector<RankUsage>& usage) override {
+    channel_.Send(AgentMessage::kUsage, EncodeUsage({when, usage}));
+  }
+  void OnNote(std::string_view lines) override { channel_.Send(AgentMessage::kNote, lines); }
 
  private:
   absl::Status Prepare();
@@ -76,6 +86,7 @@ class Agent {
   void LookAtChildren();
   void SendTime() { channel_.Send(AgentMessage::kBeat, EncodeTime(Now())); }
 
+  absl::Status OnSettings(std::string_view payload);
   absl::Status OnJob(std::string_view payload);
   absl::Status OnStart(std::string_view store);
   absl::Status StartRanks();
@@ -97,6 +108,8 @@ class Agent {
   Channel channel_;
   LocalRanks ranks_;
   OutputForwarder output_;
+  RankWatch watch_;
+  WatchSettings settings_;
   RankInput input_;
   UniqueFd signals_;
   UniqueFd null_;
@@ -129,6 +142,7 @@ TimePoint Agent::Next() const {
   TimePoint next = next_beat_;
   if (look_at_children_) next = std::min(next, *look_at_children_);
   if (ending_ && ending_->next()) next = std::min(next, *ending_->next());
+  if (watch_.next()) next = std::min(next, *watch_.next());
   return next;
 }
 
@@ -141,6 +155,7 @@ void Agent::Step() {
     if (key.source == Source::kStream) output_.OnReadable(key.index);
     if (key.source == Source::kHostOutput) OnInput();
     if (key.source == Source::kSignals) OnSignals();
+    if (key.source == Source::kReports || key.source == Source::kTool) watch_.OnEvent(key);
     if (key.source != Source::kGuard || !guarded_) continue;
     guarded_ = false;
     poller_.Remove(guard_pidfd_);
@@ -151,6 +166,7 @@ void Agent::Step() {
 
 void Agent::OnTime(TimePoint now) {
   if (look_at_children_ && now >= *look_at_children_) LookAtChildren();
+  watch_.OnTime(now);
   if (ending_) SignalAll(ending_->OnTime(now));
   if (now >= next_beat_) {
     next_beat_ = now + kBeat;
@@ -186,6 +202,8 @@ absl::Status Agent::OnFrame(const Frame& frame) {
     case AgentMessage::kInput: input_.Put(frame.payload); return absl::OkStatus();
     case AgentMessage::kInputEnd: input_.End(); return absl::OkStatus();
     case AgentMessage::kFinish: finish_ = true; return absl::OkStatus();
+    case AgentMessage::kSettings: return OnSettings(frame.payload);
+    case AgentMessage::kStacks: watch_.TakeStacks(Now()); return absl::OkStatus();
     case AgentMessage::kCredit: break;
     default: return absl::DataLossError(absl::StrCat("a message of type ", frame.header.type));
   }
@@ -195,6 +213,12 @@ absl::Status Agent::OnFrame(const Frame& frame) {
 }
 
 // --- Starting ---
+
+absl::Status Agent::OnSettings(std::string_view payload) {
+  if (job_message_) return absl::DataLossError("settings at the wrong time");
+  ASSIGN_OR_RETURN(settings_, DecodeSettings(payload));
+  return absl::OkStatus();
+}
 
 absl::Status Agent::OnJob(std::string_view payload) {
   if (job_message_) return absl::DataLossError("a second job");
@@ -227,6 +251,7 @@ absl::Status Agent::StartRanks() {
   if (job_message_->input && first == 0) {
     ASSIGN_OR_RETURN(input_end_, input_.Open());
   }
+  RETURN_IF_ERROR(watch_.Prepare(settings_, first, static_cast<int>(job_message_->ranks)));
   for (int rank = first; rank < first + static_cast<int>(job_message_->ranks); ++rank) {
     RETURN_IF_ERROR(Annotate(StartOne(rank), absl::StrCat("rank ", rank)));
   }
@@ -242,9 +267,12 @@ absl::Status Agent::StartOne(int rank) {
   command.arguments = job_message_->command;
   std::vector<std::string> inherited;
   for (char** entry = environ; *entry != nullptr; ++entry) inherited.emplace_back(*entry);
-  command.environment = RankEnvironment(inherited, job_message_->environment, duty_->job.identity(), rank);
+  command.environment = RankEnvironment(inherited, job_message_->environment,
+                                        WithReports(duty_->job.identity(), watch_.report_fd()), rank);
+  command.cpus = watch_.CpusOf(rank);
   command.stdin_fd = rank == 0 && input_end_ ? input_end_.get() : null_.get();
   ASSIGN_OR_RETURN(LocalRanks::Started started, ranks_.Start(std::move(command)));
+  watch_.OnStarted(rank, started.pid);
   channel_.Send(AgentMessage::kStarted, EncodePair(static_cast<uint32_t>(rank), static_cast<uint32_t>(started.pid)));
   output_.Add(rank, std::move(started.out), std::move(started.err));
   return absl::OkStatus();
@@ -255,6 +283,7 @@ absl::Status Agent::StartOne(int rank) {
 void Agent::OnRankEnded(uint32_t index) {
   std::optional<RankEnd> end = ranks_.OnReadable(index);
   if (!end) return;
+  watch_.OnEnded(end->rank);
   end->asked_to = told_;
   channel_.Send(AgentMessage::kRankEnded, EncodeRankEnd(*end));
 }

@@ -44,6 +44,10 @@ enum class AgentMessage : uint16_t {
   kInputTaken = 9,  // u32 bytes
   kDone = 10,       // nothing of the job is left on the host, and all output was sent
 
+  kReport = 11,  // RankReport
+  kUsage = 12,   // when, and RankUsage of some ranks
+  kNote = 13,    // text of whole lines, for people
+
   // From the launcher
   kJob = 32,       // AgentJob
   kStart = 33,     // text: the store's endpoint
@@ -52,6 +56,8 @@ enum class AgentMessage : uint16_t {
   kInput = 36,     // bytes for rank 0's standard input
   kInputEnd = 37,  // it has ended
   kFinish = 38,    // all ranks of the job have ended: end what they left behind, say kDone, exit
+  kSettings = 39,  // WatchSettings; before kJob
+  kStacks = 40,    // take the stacks of all ranks
 
   kBeat = 48,  // both ways, every 250 ms: alive; from the agent with the time
 };

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "launch/poller.h"
+#include "launch/rank_watch.h"
 #include "launch/root_cause.h"
 
 namespace gyre::launch {
@@ -23,7 +24,8 @@ class CrewEvents {
   virtual void OnRankEnded(RankEnd end) = 0;
   virtual void OnRankStoppedOrNot() = 0;  // a rank was stopped or goes on, or a stopped one is all that is left
   virtual void Verbose(const std::string& line) = 0;
-  virtual bool told() const = 0;  // the ranks were sent a signal to end
+  virtual bool told() const = 0;     // the ranks were sent a signal to end
+  virtual WatchEvents& watch() = 0;  // what they do and use
 };
 
 // Why a job was not started: one line to print, gyrerun's exit code (0: that was all that was asked), and then lines
@@ -51,6 +53,7 @@ class Crew {
   virtual void OnTime(TimePoint now) = 0;             // called after each round of events
 
   virtual void Signal(int signal) = 0;  // to all ranks; 0 is none
+  virtual void TakeStacks() = 0;        // of all ranks; they come as notes
   virtual bool ended() const = 0;       // all ranks have, or it never came to a start
   virtual bool any_goes_on() const = 0;
   virtual std::vector<std::string> Stopped() const = 0;

@@ -116,6 +116,28 @@ absl::StatusOr<std::vector<HostSlots>> ParseLine(const std::string& line) {
   return found;
 }
 
+// How many of so many ranks each host gets; they fit.
+std::vector<int> Pack(const std::vector<HostSlots>& hosts, int ranks) {
+  std::vector<int> counts;
+  for (const HostSlots& host : hosts) {
+    counts.push_back(std::min(host.slots, ranks));
+    ranks -= counts.back();
+  }
+  return counts;
+}
+
+std::vector<int> Spread(const std::vector<HostSlots>& hosts, int ranks) {
+  std::vector<int> counts(hosts.size());
+  for (int turn = 0; ranks > 0; ++turn) {
+    for (size_t i = 0; i < hosts.size() && ranks > 0; ++i) {
+      if (hosts[i].slots <= turn) continue;
+      ++counts[i];
+      --ranks;
+    }
+  }
+  return counts;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<HostSlots>> ParseHostList(std::string_view text) {
@@ -163,7 +185,7 @@ absl::StatusOr<std::vector<HostSlots>> ReadHostfile(const std::string& path) {
   return ParseHostfile(text, path);
 }
 
-absl::StatusOr<std::vector<HostRanks>> PlaceRanks(const std::vector<HostSlots>& hosts, int ranks) {
+absl::StatusOr<std::vector<HostRanks>> PlaceRanks(const std::vector<HostSlots>& hosts, int ranks, Placement placement) {
   int slots = 0;
   for (const HostSlots& host : hosts) slots += host.slots;
   if (ranks > slots) {
@@ -176,8 +198,10 @@ absl::StatusOr<std::vector<HostRanks>> PlaceRanks(const std::vector<HostSlots>& 
   std::vector<HostRanks> placed;
   int first = 0;
   const int all = ranks == 0 ? slots : ranks;
-  for (const HostSlots& host : hosts) {
-    const int count = std::min(host.slots, all - first);
+  const std::vector<int> counts = placement == Placement::kSpread ? Spread(hosts, all) : Pack(hosts, all);
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    const HostSlots& host = hosts[i];
+    const int count = counts[i];
     if (count > 0) placed.push_back({host.name, first, count});
     first += count;
   }

@@ -2,6 +2,7 @@
 // ReadHostfile.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,9 +39,13 @@ struct HostRanks {
   friend bool operator==(const HostRanks&, const HostRanks&) = default;
 };
 
-// Fills hosts in their order; hosts for which nothing is left are left out. ranks 0: as many as there are slots.
+enum class Placement : uint8_t { kPack, kSpread };
+
+// Packed: fills hosts in their order. Spread: as evenly as their slots allow, the earlier hosts having one more. Hosts
+// for which nothing is left are left out; a host's ranks follow each other. ranks 0: as many as there are slots.
 // kInvalidArgument where they do not fit.
-absl::StatusOr<std::vector<HostRanks>> PlaceRanks(const std::vector<HostSlots>& hosts, int ranks);
+absl::StatusOr<std::vector<HostRanks>> PlaceRanks(const std::vector<HostSlots>& hosts, int ranks,
+                                                  Placement placement = Placement::kPack);
 
 // "rank 3", "ranks 0-1".
 std::string RanksText(const HostRanks& ranks);

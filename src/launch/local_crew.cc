@@ -36,6 +36,7 @@ absl::Status LocalCrew::StartAll() {
   null_.Reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!null_) return ErrnoStatus("/dev/null");
   ASSIGN_OR_RETURN(job_, Job::Serve(keys_, options_.ranks, "127.0.0.1"));
+  RETURN_IF_ERROR(watch_.Prepare(options_.watch.settings, 0, options_.ranks));
   events_.OnStarted();
   events_.Verbose(absl::StrCat("job ", job_->identity().job_id, ": ", options_.ranks, " of ", path_, ", store at ",
                                job_->identity().store));
@@ -70,7 +71,8 @@ std::vector<std::string> LocalCrew::Environment(int number, uint64_t life) const
     exports.push_back(absl::StrCat("GYRE_STRATEGY=", servers_.Strategy(given, life)));
   }
   // A server finds its job as a rank does, but is none.
-  return RankEnvironment(inherited, exports, job_->identity(), IsServer(number) ? 0 : number);
+  if (IsServer(number)) return RankEnvironment(inherited, exports, job_->identity(), 0);
+  return RankEnvironment(inherited, exports, WithReports(job_->identity(), watch_.report_fd()), number);
 }
 
 absl::Status LocalCrew::StartOne(int number) {
@@ -80,20 +82,23 @@ absl::Status LocalCrew::StartOne(int number) {
   command.path = IsServer(number) ? "/proc/self/exe" : path_;
   command.arguments = IsServer(number) ? servers_.Command(number - options_.ranks, life) : options_.command;
   command.environment = Environment(number, life);
+  if (!IsServer(number)) command.cpus = watch_.CpusOf(number);
   // A terminal is not handed on: a rank's group is not its foreground group, and reading would stop the rank.
   command.stdin_fd = number == 0 && life == 1 && isatty(0) == 0 ? 0 : null_.get();
   if (IsServer(number)) command.stdin_fd = servers_.listener(number - options_.ranks);
   const std::string line = QuotedCommand(command.arguments);
   ASSIGN_OR_RETURN(LocalRanks::Started started, ranks_.Start(std::move(command)));
+  if (!IsServer(number)) watch_.OnStarted(number, started.pid);
   numbers_.push_back(number);
   events_.Verbose(absl::StrCat(NameOf(number), ": pid ", started.pid, ": ", line));
   return output_.Add(number, std::move(started.out), std::move(started.err), life > 1);
 }
 
 void LocalCrew::OnEvent(PollKey key) {
-  if (key.source != Source::kRank) return;
+  if (key.source != Source::kRank) return watch_.OnEvent(key);
   std::optional<RankEnd> end = ranks_.OnReadable(key.index);
   if (!end) return;
+  if (!IsServer(end->rank)) watch_.OnEnded(end->rank);
   end->asked_to = events_.told();
   end->server = IsServer(end->rank);
   if (StartsAgain(*end)) {
@@ -135,6 +140,7 @@ void LocalCrew::EndServers() {
 
 std::optional<TimePoint> LocalCrew::next() const {
   std::optional<TimePoint> next = look_at_children_;
+  if (const auto watch = watch_.next()) next = std::min(next.value_or(TimePoint::max()), *watch);
   for (const auto& [_, when] : due_) next = std::min(next.value_or(TimePoint::max()), when);
   return next;
 }
@@ -143,7 +149,12 @@ void LocalCrew::OnChildChanged() {
   if (!look_at_children_) look_at_children_ = std::chrono::steady_clock::now() + kBetweenLooks;
 }
 
+void LocalCrew::TakeStacks() {
+  watch_.TakeStacks(std::chrono::steady_clock::now());
+}
+
 void LocalCrew::OnTime(TimePoint now) {
+  watch_.OnTime(now);
   if (events_.told()) due_.clear();
   for (auto due = due_.begin(); due != due_.end();) {
     if (now < due->second) {

@@ -14,6 +14,7 @@
 #include "launch/options.h"
 #include "launch/output_mux.h"
 #include "launch/poller.h"
+#include "launch/rank_watch.h"
 #include "launch/server_ranks.h"
 
 namespace gyre::launch {
@@ -23,7 +24,13 @@ class LocalCrew final : public Crew {
   // All must outlive it. `path`: of the program.
   LocalCrew(const Options& options, const std::string& path, const JobKeys& keys, Poller& poller, OutputMux& output,
             CrewEvents& events)
-      : options_(options), path_(path), keys_(keys), output_(output), events_(events), ranks_(poller) {}
+      : options_(options),
+        path_(path),
+        keys_(keys),
+        output_(output),
+        events_(events),
+        ranks_(poller),
+        watch_(poller, events.watch()) {}
 
   int size() const override { return options_.ranks; }
   void Start() override;
@@ -33,6 +40,7 @@ class LocalCrew final : public Crew {
   std::optional<TimePoint> next() const override;
   void OnTime(TimePoint now) override;
   void Signal(int signal) override { ranks_.Signal(signal); }
+  void TakeStacks() override;
   bool ended() const override { return ranks_.ended() && due_.empty(); }
   bool any_goes_on() const override { return ranks_.any_goes_on(); }
   std::vector<std::string> Stopped() const override { return ranks_.Stopped(); }
@@ -57,6 +65,7 @@ class LocalCrew final : public Crew {
   CrewEvents& events_;
   LocalRanks ranks_;
   ServerRanks servers_;
+  RankWatch watch_;
   std::optional<Job> job_;
   UniqueFd null_;
   std::optional<StartFailure> failure_;

@@ -20,9 +20,11 @@
 #include "launch/manifest.h"
 #include "launch/options.h"
 #include "launch/program.h"
+#include "launch/recommend.h"
 #include "launch/report.h"
 #include "launch/restarts.h"
 #include "launch/server_ranks.h"
+#include "launch/stacks.h"
 #include "launch/status_file.h"
 #include "launch/timeline.h"
 
@@ -109,7 +111,7 @@ int RunOnHosts(Options options) {
     return Fail("--hosts-from auto finds no hosts, and the number of ranks is missing; try: -np 2", kExitUsage);
   }
   if (hosts->empty()) return RunHere(options);
-  const absl::StatusOr<std::vector<HostRanks>> placed = PlaceRanks(*hosts, options.ranks);
+  const absl::StatusOr<std::vector<HostRanks>> placed = PlaceRanks(*hosts, options.ranks, options.watch.placement);
   if (!placed.ok()) return Fail(placed.status().message(), kExitUsage);
   if (placed->size() == 1 && IsLoopbackName(placed->front().host) && options.remote_shell.empty() &&
       !options.preflight_only) {
@@ -122,7 +124,7 @@ int RunOnHosts(Options options) {
   int ranks = 0;
   for (const HostRanks& host : *placed) ranks += host.count;
   return RunTraced(options, ranks, [&] {
-    return RunGuarded(options.grace, -1, [&](int guard) { return RunJob({options, {}, *placed, guard}); });
+    return RunGuarded(options.grace, -1, [&](int guard) { return RunJob({options, {}, *placed, guard, *hosts}); });
   });
 }
 
@@ -140,9 +142,29 @@ int PrintStatus(const std::vector<std::string>& arguments) {
   return text.ok() ? Print(*text) : Fail(text.status().message(), kExitHostfile);
 }
 
+int PrintRecommendation(const std::vector<std::string>& arguments) {
+  const absl::StatusOr<std::string> text = RunRecommend(arguments);
+  if (text.ok()) return Print(*text);
+  return Fail(text.status().message(), absl::IsInvalidArgument(text.status()) ? kExitUsage : kExitOutput);
+}
+
+int PrintStacks(const std::vector<std::string>& arguments) {
+  if (arguments.empty()) return Fail("stacks takes process ids; try: gyrerun stacks PID", kExitUsage);
+  for (const std::string& argument : arguments) {
+    const absl::StatusOr<StackTarget> target = ParseStackTarget(argument);
+    if (!target.ok()) return Fail(target.status().message(), kExitUsage);
+    if (const int code = Print(StacksOf(*target)); code != 0) return code;
+  }
+  return 0;
+}
+
 int Main(const std::vector<std::string>& arguments) {
   FillStandardDescriptors();
   if (!arguments.empty() && arguments[0] == "status") return PrintStatus({arguments.begin() + 1, arguments.end()});
+  if (!arguments.empty() && arguments[0] == "recommend") {
+    return PrintRecommendation({arguments.begin() + 1, arguments.end()});
+  }
+  if (!arguments.empty() && arguments[0] == "stacks") return PrintStacks({arguments.begin() + 1, arguments.end()});
   if (!arguments.empty() && arguments[0] == "manifest") return PrintManifest({arguments.begin() + 1, arguments.end()});
   if (!arguments.empty() && arguments[0] == "serve") return Serve({arguments.begin() + 1, arguments.end()});
   const absl::StatusOr<Options> options = ParseOptions(arguments);

@@ -53,7 +53,10 @@ tags, files and messages of ranks, server K of N ranks is number N + K.
 With --max-restarts a job that failed is started again, in the next epoch. A job whose ranks end on SIGTERM with 75 (or
 0) was halted at a checkpoint, and so says gyrerun.
 
-gyrerun manifest --help: Kubernetes objects of a job. gyrerun status FILE: what --status-file says.
+On a terminal a line below all output says how the job is, as far as its program reports that (docs/gyrerun.md).
+
+gyrerun manifest --help: Kubernetes objects of a job. gyrerun status FILE: what --status-file says. gyrerun recommend
+FILE: what to request for a job, by its --trace-usage. gyrerun stacks PID...: what processes are doing.
 
 Exit code: 0 when all ranks exit 0; else that of the rank that failed first, 128 + N if signal N killed it or ended
 gyrerun; 64 wrong usage; 65 wrong hostfile; 69 the job could not be started, or a host not be reached; 74 output could
@@ -70,6 +73,7 @@ struct Raw {
   double host_timeout = 1.5;
   double restart_delay = 1;
   bool check_build = false;
+  WatchFlags watch;
 };
 
 class HelpFormatter final : public CLI::Formatter {
@@ -148,6 +152,7 @@ void Declare(CLI::App& app, Options& options, Raw& raw) {
       ->type_name("FILE");
   DeclareServers(app, options);
   DeclareHosts(app, options, raw);
+  raw.watch.Declare(app);
   app.add_flag("--verbose", options.verbose, "Say what starts and ends, and when");
   app.add_flag("--dry-run", options.dry_run, "Print what would be started, and start nothing");
   app.add_flag("--check-build", raw.check_build, "Print which optional parts this build has");
@@ -260,6 +265,7 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) 
                               "they are there"),
                  "--host-timeout 1.5");
   }
+  ASSIGN_OR_RETURN(options.watch, raw.watch.Finish());
   RETURN_IF_ERROR(CheckSeconds("--restart-delay", raw.restart_delay, true));
   options.restart_delay = ToMilliseconds(raw.restart_delay);
   if (!options.timeline.empty()) {

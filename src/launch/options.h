@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "launch/watch_options.h"
 
 namespace gyre::launch {
 
@@ -30,6 +31,7 @@ struct Options {
   bool verbose = false;
   bool dry_run = false;
   std::vector<std::string> command;  // PROGRAM and its arguments
+  WatchOptions watch;
 
   // Over hosts
   std::string host_list;         // -H, as given

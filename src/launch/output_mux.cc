@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/status.h"
 
 namespace gyre::launch {
@@ -18,7 +19,9 @@ namespace {
 constexpr size_t kReadBytes = size_t{64} << 10;
 constexpr size_t kFull = size_t{256} << 10;  // a sink with more than this waiting takes no more
 constexpr size_t kRoomy = size_t{64} << 10;  // and takes more again below this
-constexpr int kLastReads = 1024;             // 64 MiB: more than pipes hold, so only a live writer gets there
+constexpr size_t kTail = size_t{2} << 10;
+constexpr char kClearLine[] = "\r\033[K";
+constexpr int kLastReads = 1024;  // 64 MiB: more than pipes hold, so only a live writer gets there
 
 bool SameFile(int a, int b) {
   struct stat x {
@@ -50,7 +53,10 @@ absl::StatusOr<uint32_t> OutputMux::AddRemote(int rank, std::string_view host) {
 absl::Status OutputMux::AddStream(int rank, std::string_view host, UniqueFd pipe, int number, bool again) {
   const char* name = number == 1 ? "stdout" : "stderr";
   auto stream = std::make_unique<Stream>(
-      Stream{.pipe = std::move(pipe),
+      Stream{.rank = rank,
+             .number = number,
+             .shown = options_.only.empty() || std::ranges::binary_search(options_.only, rank),
+             .pipe = std::move(pipe),
              .file = {},
              .path = {},
              .lines = LineAssembler(),
@@ -93,13 +99,50 @@ bool OutputMux::ReadOnce(Stream& stream) {
 }
 
 void OutputMux::Take(Stream& stream, std::string_view bytes) {
+  last_output_ = std::chrono::steady_clock::now();
+  stream.tail.append(bytes.substr(bytes.size() - std::min(bytes.size(), kTail)));
+  if (stream.tail.size() > 2 * kTail) stream.tail.erase(0, stream.tail.size() - kTail);
   WriteFile(stream, bytes);
   stream.lines.Feed(bytes, [&](std::string_view block) { Write(stream, block); });
 }
 
 void OutputMux::Write(Stream& stream, std::string_view block) {
-  OutputSink& output = sinks_[stream.sink]->output;
-  if (output.error() == 0) stream.tagger.Append(block, options_.timestamp ? TimeText() : "", output.queue());
+  Sink& sink = *sinks_[stream.sink];
+  if (sink.output.error() != 0 || !stream.shown || block.empty()) return;
+  stream.tagger.Append(block, options_.timestamp ? TimeText() : "", Queue(sink));
+  sink.in_line = sink.output.queue().back() != '\n';
+}
+
+std::string& OutputMux::Queue(Sink& sink) {
+  std::string& queue = sink.output.queue();
+  if (&sink == sinks_.back().get() && !shown_.empty()) {
+    queue += kClearLine;
+    shown_.clear();
+  }
+  return queue;
+}
+
+// Not while a line waits for its end (a rank's bar of progress, say): it would be torn.
+void OutputMux::ShowStatus() {
+  Sink& sink = *sinks_.back();
+  if (shown_ == status_ || sink.in_line || sink.output.error() != 0) return;
+  if (!status_.empty() && sink.output.pending() > 0) return;  // first what waits
+  Queue(sink) += status_;
+  shown_ = status_;
+}
+
+std::vector<std::string> OutputMux::LastLines(int rank, size_t most) const {
+  std::vector<std::string> lines;
+  for (const int number : {2, 1}) {
+    for (const auto& stream : streams_) {
+      if (stream->rank != rank || stream->number != number || !lines.empty()) continue;
+      const std::string_view tail = stream->tail;
+      const std::string_view all = tail.substr(tail.size() - std::min(tail.size(), kTail));
+      lines = absl::StrSplit(ToAbsl(all), absl::ByAnyChar("\r\n"), absl::SkipWhitespace());
+    }
+  }
+  if (lines.size() > most) lines.erase(lines.begin(), lines.end() - static_cast<ptrdiff_t>(most));
+  return lines;
 }
 
 void OutputMux::WriteFile(Stream& stream, std::string_view bytes) {
@@ -132,11 +175,13 @@ void OutputMux::CloseStreams() {
 }
 
 void OutputMux::Say(std::string_view line) {
-  OutputSink& output = sinks_.back()->output;
-  if (output.error() == 0) absl::StrAppend(&output.queue(), "gyrerun: ", ToAbsl(line), "\n");
+  Sink& sink = *sinks_.back();
+  if (sink.output.error() == 0) absl::StrAppend(&Queue(sink), "gyrerun: ", ToAbsl(line), "\n");
 }
 
 void OutputMux::Flush() {
+  for (auto& sink : sinks_) sink->output.Flush();
+  ShowStatus();
   for (uint32_t i = 0; i < sinks_.size(); ++i) {
     Sink& sink = *sinks_[i];
     sink.output.Flush();

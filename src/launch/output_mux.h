@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "launch/line_assembler.h"
 #include "launch/line_tagger.h"
@@ -22,8 +23,9 @@ namespace gyre::launch {
 struct OutputOptions {
   bool tag = false;
   bool timestamp = false;
-  std::string dir;      // empty: no files
-  bool append = false;  // to the files: they are a restarted job's
+  std::string dir;             // empty: no files
+  bool append = false;         // to the files: they are a restarted job's
+  std::vector<int> only = {};  // ascending: of no other ranks is anything passed on; empty: of all
 };
 
 class OutputMux {
@@ -44,6 +46,13 @@ class OutputMux {
   // A line of gyrerun's own, to standard error.
   void Say(std::string_view line);
 
+  // The last line of a terminal that standard error must then be: it stays below all else. Empty: none.
+  void SetStatusLine(std::string line) { status_ = std::move(line); }
+
+  // The last lines of the rank's standard error, or else of its output: `most` of them, and 2 KiB.
+  std::vector<std::string> LastLines(int rank, size_t most) const;
+  TimePoint last_output() const { return last_output_; }  // of any rank
+
   // Writes what can be written, and sees to what is to be waited for. Call it after each round of events.
   void Flush();
 
@@ -57,7 +66,11 @@ class OutputMux {
 
  private:
   struct Stream {
-    UniqueFd pipe;  // empty for a remote rank
+    int rank = 0;
+    int number = 1;  // 1 output, 2 error
+    bool shown = true;
+    std::string tail{};  // its last bytes
+    UniqueFd pipe;       // empty for a remote rank
     UniqueFd file;
     std::string path;  // of the file
     LineAssembler lines;
@@ -70,12 +83,15 @@ class OutputMux {
     OutputSink output;
     bool polled = false;
     bool full = false;
+    bool in_line = false;  // what was written last is no whole line
   };
 
   absl::Status AddStream(int rank, std::string_view host, UniqueFd pipe, int number, bool again = false);
   bool ReadOnce(Stream& stream);  // false: nothing there now
   void Take(Stream& stream, std::string_view bytes);
   void Write(Stream& stream, std::string_view block);
+  std::string& Queue(Sink& sink);  // to append to
+  void ShowStatus();
   void WriteFile(Stream& stream, std::string_view bytes);
   void Close(Stream& stream);
   void Watch(uint32_t index, bool watch);
@@ -86,6 +102,9 @@ class OutputMux {
   std::vector<std::unique_ptr<Stream>> streams_;
   int open_streams_ = 0;
   std::vector<char> buffer_;
+  TimePoint last_output_{};
+  std::string status_;  // what is to be shown
+  std::string shown_;   // what is, or will be once the queue is written
 };
 
 }  // namespace gyre::launch

@@ -21,6 +21,8 @@ enum class Source : uint32_t {
   kHostError,    // its standard error
   kHostProcess,  // it has ended
   kInput,        // standard input, or that of the rank that reads it
+  kReports,      // what ranks say of their work
+  kTool,         // what takes stacks has something to say
 };
 
 struct PollKey {

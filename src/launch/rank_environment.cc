@@ -35,6 +35,11 @@ absl::Status CheckExport(const std::string& entry) {
   return absl::OkStatus();
 }
 
+JobIdentity WithReports(JobIdentity job, int report_fd) {
+  absl::StrAppend(&job.secret_fd, ",", report_fd);
+  return job;
+}
+
 std::vector<std::string> IdentityVariables(const JobIdentity& job, int rank) {
   return {absl::StrCat("GYRE_RANK=", rank),       absl::StrCat("GYRE_SIZE=", job.size),
           absl::StrCat("GYRE_STORE=", job.store), absl::StrCat("GYRE_JOB_ID=", job.job_id),

@@ -12,11 +12,14 @@ namespace gyre::launch {
 // What all ranks of a job have in common. The secret itself is never in here: only the descriptor that holds it.
 struct JobIdentity {
   int size = 0;
-  std::string store;   // "127.0.0.1:port"
-  std::string job_id;  // random hexadecimal digits
-  std::string secret_fd;
+  std::string store;      // "127.0.0.1:port"
+  std::string job_id;     // random hexadecimal digits
+  std::string secret_fd;  // and after a comma that of the socket for reports
   uint64_t epoch = 0;
 };
+
+// Likewise, with the descriptor of the socket for reports.
+JobIdentity WithReports(JobIdentity job, int report_fd);
 
 // kInvalidArgument unless `entry` is VAR or VAR=VALUE and VAR is none of those that gyrerun sets itself.
 absl::Status CheckExport(const std::string& entry);

@@ -1,12 +1,15 @@
 #include "launch/rank_process.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <memory>
 
 #include "base/pidfd.h"
 #include "base/status.h"
@@ -36,11 +39,32 @@ std::vector<char*> Pointers(const std::vector<std::string>& strings) {
   return pointers;
 }
 
+// As large as the highest processor's number asks.
+struct CpuSet {
+  struct Free {
+    void operator()(cpu_set_t* set) const { CPU_FREE(set); }
+  };
+
+  explicit CpuSet(const std::vector<int>& cpus) {
+    if (cpus.empty()) return;
+    const auto count = static_cast<size_t>(*std::ranges::max_element(cpus)) + 1;
+    size = CPU_ALLOC_SIZE(count);
+    set.reset(CPU_ALLOC(count));
+    CPU_ZERO_S(size, set.get());
+    for (const int cpu : cpus) CPU_SET_S(static_cast<size_t>(cpu), size, set.get());
+  }
+
+  std::unique_ptr<cpu_set_t, Free> set;
+  size_t size = 0;
+};
+
 // All that the child needs, made before fork(2): after it, in a process that had threads, nothing may allocate.
 struct ChildPlan {
   const RankCommand& command;
   std::vector<char*> arguments;
   std::vector<char*> environment;
+  cpu_set_t* cpus;  // null: all
+  size_t cpus_size;
   int out;
   int err;
   pid_t parent;
@@ -62,6 +86,7 @@ void DefaultSignals() {
   dup2(plan.out, 1);
   dup2(plan.err, 2);
   setrlimit(RLIMIT_NOFILE, &command.files);
+  if (plan.cpus != nullptr) sched_setaffinity(0, plan.cpus_size, plan.cpus);
   DefaultSignals();
   execve(command.path.c_str(), plan.arguments.data(), plan.environment.data());
   const ExecError report{command.rank, errno};
@@ -74,8 +99,15 @@ void DefaultSignals() {
 absl::StatusOr<RankProcess> StartRank(const RankCommand& command) {
   ASSIGN_OR_RETURN(Pipe out, MakeOutputPipe());
   ASSIGN_OR_RETURN(Pipe err, MakeOutputPipe());
-  const ChildPlan plan{
-      command, Pointers(command.arguments), Pointers(command.environment), out.write.get(), err.write.get(), getpid()};
+  const CpuSet cpus(command.cpus);
+  const ChildPlan plan{command,
+                       Pointers(command.arguments),
+                       Pointers(command.environment),
+                       cpus.set.get(),
+                       cpus.size,
+                       out.write.get(),
+                       err.write.get(),
+                       getpid()};
   const pid_t pid = fork();
   if (pid < 0) return ErrnoStatus("fork");
   if (pid == 0) RunChild(plan);

@@ -18,6 +18,7 @@ struct RankCommand {
   std::vector<std::string> arguments;    // argv, the program's name first
   std::vector<std::string> environment;  // "VAR=VALUE"
   int stdin_fd = -1;                     // becomes the rank's standard input
+  std::vector<int> cpus;                 // that it may use; empty: as this process
   int error_fd = -1;                     // where ExecError goes if execve fails
   rlimit files{};                        // RLIMIT_NOFILE of the rank
 };

@@ -22,6 +22,7 @@
 #include "launch/remote_command.h"
 #include "launch/report.h"
 #include "launch/signals.h"
+#include "launch/watch_protocol.h"
 #include "net/endpoint.h"
 
 namespace gyre::launch {
@@ -192,6 +193,7 @@ void RemoteCrew::OnHello(RemoteHost& remote, const Hello& hello) {
                         "--remote-gyrerun with the path of this version there", kExitNotStarted});
   }
   events_.Verbose(absl::StrCat(HostPrefix(remote), "reached; it calls itself ", hello.host));
+  remote.Send(AgentMessage::kSettings, EncodeSettings(options_.watch.settings));
   remote.Send(AgentMessage::kJob, EncodeJob(JobFor(hosts_[remote.index()])));
 }
 
@@ -364,6 +366,12 @@ void RemoteCrew::Signal(int signal) {
   }
   for (Host& host : hosts_) {
     if (host.open()) host.remote->Send(AgentMessage::kSignal, EncodeNumber(static_cast<uint32_t>(signal)));
+  }
+}
+
+void RemoteCrew::TakeStacks() {
+  for (Host& host : hosts_) {
+    if (host.open() && phase_ == Phase::kRunning) host.remote->Send(AgentMessage::kStacks);
   }
 }
 

@@ -34,6 +34,7 @@ class RemoteCrew final : public Crew, public RemoteHostEvents {
   std::optional<TimePoint> next() const override;
   void OnTime(TimePoint now) override;
   void Signal(int signal) override;
+  void TakeStacks() override;
   bool ended() const override;
   bool any_goes_on() const override;
   std::vector<std::string> Stopped() const override;
@@ -91,6 +92,9 @@ class RemoteCrew final : public Crew, public RemoteHostEvents {
   absl::Status OnState(Host& host, std::string_view payload);
   absl::Status OnInputTaken(std::string_view payload);
   absl::Status OnDone(Host& host);
+  absl::Status OnReport(const Host& host, std::string_view payload);
+  void OnHostNote(const Host& host, std::string_view lines);
+  absl::Status OnUsage(Host& host, std::string_view payload);
   absl::StatusOr<Rank*> RankOf(const Host& host, uint32_t rank);
   void CloseStreams(const Host& host);
   void LoseRanks(const Host& host);

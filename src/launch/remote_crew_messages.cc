@@ -2,10 +2,12 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "launch/remote_crew.h"
 #include "launch/report.h"
 #include "launch/signals.h"
+#include "launch/watch_protocol.h"
 
 namespace gyre::launch {
 
@@ -26,6 +28,9 @@ absl::Status RemoteCrew::OnFrame(RemoteHost& remote, const Frame& frame) {
     case AgentMessage::kRankState: return OnState(host, frame.payload);
     case AgentMessage::kInputTaken: return OnInputTaken(frame.payload);
     case AgentMessage::kDone: return OnDone(host);
+    case AgentMessage::kReport: return OnReport(host, frame.payload);
+    case AgentMessage::kUsage: return OnUsage(host, frame.payload);
+    case AgentMessage::kNote: OnHostNote(host, frame.payload); return absl::OkStatus();
     default: return absl::DataLossError(absl::StrCat("a message of type ", frame.header.type));
   }
 }
@@ -104,6 +109,28 @@ absl::Status RemoteCrew::OnInputTaken(std::string_view payload) {
   ASSIGN_OR_RETURN(const uint32_t bytes, DecodeNumber(payload));
   if (input_) input_->OnTaken(bytes);
   return absl::OkStatus();
+}
+
+absl::Status RemoteCrew::OnReport(const Host& host, std::string_view payload) {
+  ASSIGN_OR_RETURN(const RankReport report, DecodeReport(payload));
+  RETURN_IF_ERROR(RankOf(host, static_cast<uint32_t>(report.rank)).status());
+  events_.watch().OnReport(report);
+  return absl::OkStatus();
+}
+
+absl::Status RemoteCrew::OnUsage(Host& host, std::string_view payload) {
+  ASSIGN_OR_RETURN(const UsageMessage usage, DecodeUsage(payload));
+  for (const RankUsage& rank : usage.ranks) {
+    RETURN_IF_ERROR(RankOf(host, static_cast<uint32_t>(rank.rank)).status());
+  }
+  events_.watch().OnUsage(host.Here(usage.when), usage.ranks);
+  return absl::OkStatus();
+}
+
+void RemoteCrew::OnHostNote(const Host& host, std::string_view lines) {
+  for (const absl::string_view line : absl::StrSplit(ToAbsl(lines), '\n', absl::SkipEmpty())) {
+    events_.watch().OnNote(absl::StrCat("host ", host.ranks.host, ": ", line));
+  }
 }
 
 absl::Status RemoteCrew::OnDone(Host& host) {

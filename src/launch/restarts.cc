@@ -14,6 +14,8 @@
 #include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "launch/exit_code.h"
+#include "launch/host_cooldown.h"
+#include "launch/job_watcher.h"
 #include "launch/output_sink.h"
 #include "launch/signals.h"
 #include "launch/status_file.h"
@@ -65,7 +67,12 @@ std::optional<int> Wait(Duration pause, const SupervisorContext& context) {
 
 class JobRun {
  public:
-  explicit JobRun(SupervisorContext& context) : context_(context), options_(context.options) {
+  explicit JobRun(SupervisorContext& context)
+      : context_(context),
+        options_(context.options),
+        cooldown_(context.slots, context.options.watch.placement, context.options.watch.host_cooldown),
+        ranks_(context.hosts.empty() ? context.options.ranks
+                                     : context.hosts.back().first + context.hosts.back().count) {
     getrlimit(RLIMIT_NOFILE, &files_);
   }
 
@@ -74,6 +81,8 @@ class JobRun {
  private:
   absl::Status Prepare();
   bool Again(const JobEnd& end) const;
+  void LeaveOutLost(const JobEnd& end);
+  void OnProgramPhase(Phase phase);
   void Enter(Phase phase, const JobEnd& end = {});
   void Summarize(const JobEnd& end) const;
 
@@ -81,18 +90,25 @@ class JobRun {
   const Options& options_;
   rlimit files_{};  // what the ranks are to have; each run raises it for itself
   std::optional<StatusFile> status_;
+  std::optional<JobWatcher> watcher_;
+  HostCooldown cooldown_;
+  int ranks_ = 0;
+  Phase phase_ = Phase::kDeploying;
   const TimePoint begin_ = Now();
 };
 
 absl::Status JobRun::Prepare() {
   ASSIGN_OR_RETURN(context_.keys, MakeJobKeys());
   if (options_.timeout) context_.end_by = DeadlineAfter(begin_, *options_.timeout);
+  watcher_.emplace(options_.watch, context_.keys.job_id, ranks_, [this](Phase phase) { OnProgramPhase(phase); });
+  RETURN_IF_ERROR(watcher_->Open());
+  context_.watcher = &*watcher_;
+  context_.on_started = [this] { Enter(Phase::kProcessing); };
+  watcher_->OnPhase(Phase::kDeploying, {});
   if (options_.status_file.empty()) return absl::OkStatus();
-  const int ranks = context_.hosts.empty() ? options_.ranks : context_.hosts.back().first + context_.hosts.back().count;
-  const JobFacts facts{context_.keys.job_id, ranks, static_cast<int>(std::max<size_t>(1, context_.hosts.size())),
+  const JobFacts facts{context_.keys.job_id, ranks_, static_cast<int>(std::max<size_t>(1, context_.hosts.size())),
                        getppid()};
   ASSIGN_OR_RETURN(status_, StatusFile::Open(options_.status_file, facts));
-  context_.on_started = [this] { Enter(Phase::kProcessing); };
   return status_->Enter(Phase::kDeploying);
 }
 
@@ -102,7 +118,25 @@ bool JobRun::Again(const JobEnd& end) const {
   return end.started || context_.keys.epoch > 0;
 }
 
+// The program may say what makes no sense of a job; then nothing becomes of it.
+void JobRun::OnProgramPhase(Phase phase) {
+  if (phase != phase_ && IsLegal(phase_, phase)) Enter(phase);
+}
+
+// A later run need not wait for a host that was lost, where there are others.
+void JobRun::LeaveOutLost(const JobEnd& end) {
+  if (context_.slots.empty() || options_.watch.host_cooldown.count() == 0) return;
+  for (const std::string& host : end.lost) cooldown_.OnLost(host, Now());
+  context_.hosts = cooldown_.Place(ranks_, Now());
+  for (const std::string& host : cooldown_.LeftOut(ranks_, Now())) {
+    Say(absl::StrCat("host ", host, ": left out of the next run: it was lost; see --host-cooldown"));
+  }
+}
+
 void JobRun::Enter(Phase phase, const JobEnd& end) {
+  phase_ = phase;
+  const bool over = phase == Phase::kCompleted || phase == Phase::kFailed || phase == Phase::kHalted;
+  if (watcher_) watcher_->OnPhase(phase, over ? std::optional(end.code) : std::nullopt);
   if (!status_) return;
   status_->set_epoch(context_.keys.epoch);
   status_->set_end(end.code, end.said);
@@ -120,7 +154,9 @@ void JobRun::Summarize(const JobEnd& end) const {
 int JobRun::Run() {
   if (const absl::Status prepared = Prepare(); !prepared.ok()) {
     Say(absl::StrCat(prepared.message(), "; the job was not started"));
-    return status_ || !options_.status_file.empty() ? kExitOutput : kExitNotStarted;
+    const bool has_files =
+        !options_.status_file.empty() || !options_.watch.metrics_file.empty() || !options_.watch.trace_usage.empty();
+    return has_files ? kExitOutput : kExitNotStarted;
   }
   while (true) {
     JobEnd end = Supervise(context_);
@@ -131,6 +167,7 @@ int JobRun::Run() {
       Say(absl::StrFormat("restart %d of %d in %.1f s", restart, options_.max_restarts,
                           std::chrono::duration<double>(pause).count()));
       Enter(Phase::kDeploying, end);
+      LeaveOutLost(end);
       const std::optional<int> ended = Wait(pause, context_);
       if (!ended) continue;
       end.code = *ended;

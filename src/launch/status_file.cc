@@ -20,6 +20,7 @@
 #include "base/status.h"
 #include "launch/exit_code.h"
 #include "launch/report.h"
+#include "launch/whole_file.h"
 
 namespace gyre::launch {
 
@@ -27,13 +28,15 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::array<std::pair<Phase, const char*>, 7> kNames = {{{Phase::kQueued, "QUEUED"},
-                                                                  {Phase::kDeploying, "DEPLOYING"},
-                                                                  {Phase::kProcessing, "PROCESSING"},
-                                                                  {Phase::kHalted, "HALTED"},
-                                                                  {Phase::kResumed, "RESUMED"},
-                                                                  {Phase::kCompleted, "COMPLETED"},
-                                                                  {Phase::kFailed, "FAILED"}}};
+constexpr std::array<std::pair<Phase, const char*>, kPhases> kNames = {{{Phase::kQueued, "QUEUED"},
+                                                                        {Phase::kDeploying, "DEPLOYING"},
+                                                                        {Phase::kDownloading, "DOWNLOADING"},
+                                                                        {Phase::kProcessing, "PROCESSING"},
+                                                                        {Phase::kStoring, "STORING"},
+                                                                        {Phase::kHalted, "HALTED"},
+                                                                        {Phase::kResumed, "RESUMED"},
+                                                                        {Phase::kCompleted, "COMPLETED"},
+                                                                        {Phase::kFailed, "FAILED"}}};
 
 constexpr size_t kMostSteps = 1000;  // of the history: the last ones
 
@@ -56,15 +59,6 @@ std::string OwnHost() {
   char name[256] = "";
   gethostname(name, sizeof name - 1);
   return name;
-}
-
-absl::Status WriteAll(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t count = write(fd, text.data(), text.size());
-    if (count < 0 && errno != EINTR) return ErrnoStatus("write");
-    if (count > 0) text.remove_prefix(static_cast<size_t>(count));
-  }
-  return absl::OkStatus();
 }
 
 bool HasTexts(const Json& value, std::initializer_list<const char*> names) {
@@ -109,6 +103,11 @@ bool IsLegal(Phase from, Phase to) {
       return to == Phase::kProcessing || to == Phase::kFailed || to == Phase::kHalted || to == Phase::kDeploying ||
              to == Phase::kCompleted;
     case Phase::kProcessing:
+      if (to == Phase::kDownloading || to == Phase::kStoring) return true;
+      [[fallthrough]];
+    case Phase::kDownloading:
+    case Phase::kStoring:
+      if (from != Phase::kProcessing && to == Phase::kProcessing) return true;
       return to == Phase::kCompleted || to == Phase::kFailed || to == Phase::kHalted || to == Phase::kDeploying;
     case Phase::kHalted: return to == Phase::kResumed;
     case Phase::kCompleted:
@@ -159,14 +158,9 @@ absl::Status StatusFile::Write() const {
                  {"history", Json::array()}};
   for (const Step& step : history_)
     status["history"].push_back({{"phase", PhaseName(step.phase)}, {"time", step.time}});
-  const std::string next = path_ + ".new";
-  const std::string what = absl::StrCat("--status-file ", path_);
-  const UniqueFd fd(open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!fd) return ErrnoStatus(what);
   // What others wrote may be no UTF-8.
   const std::string text = status.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-  RETURN_IF_ERROR(Annotate(WriteAll(fd.get(), text), what));
-  return rename(next.c_str(), path_.c_str()) == 0 ? absl::OkStatus() : ErrnoStatus(what);
+  return Annotate(WriteWholeFile(path_, text), "--status-file");
 }
 
 absl::StatusOr<std::string> DescribeStatusFile(const std::string& path) {

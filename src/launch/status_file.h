@@ -2,6 +2,7 @@
 // reader never finds half of it.
 //
 //   QUEUED -> DEPLOYING -> PROCESSING -> COMPLETED, FAILED or HALTED (it ended at a checkpoint, and can go on)
+//   PROCESSING <-> DOWNLOADING, PROCESSING <-> STORING: as the program reports; both end and restart as PROCESSING does
 //   DEPLOYING -> FAILED or HALTED; PROCESSING -> DEPLOYING: a restart; HALTED -> RESUMED -> DEPLOYING: a later gyrerun
 #pragma once
 
@@ -16,7 +17,9 @@
 
 namespace gyre::launch {
 
-enum class Phase { kQueued, kDeploying, kProcessing, kHalted, kResumed, kCompleted, kFailed };
+enum class Phase { kQueued, kDeploying, kDownloading, kProcessing, kStoring, kHalted, kResumed, kCompleted, kFailed };
+
+inline constexpr int kPhases = 9;
 
 const char* PhaseName(Phase phase);  // "QUEUED"
 bool IsLegal(Phase from, Phase to);  // see above
@@ -42,6 +45,8 @@ class StatusFile {
     exit_code_ = exit_code;
     said_ = std::move(said);
   }
+
+  Phase phase() const { return history_.back().phase; }
 
   // kFailedPrecondition: not from the phase that it is in. Otherwise an error says that it was not written.
   absl::Status Enter(Phase phase);

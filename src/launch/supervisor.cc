@@ -18,6 +18,7 @@
 #include "launch/output_mux.h"
 #include "launch/poller.h"
 #include "launch/remote_crew.h"
+#include "launch/report.h"
 #include "launch/root_cause.h"
 #include "launch/signals.h"
 
@@ -28,6 +29,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+constexpr Duration kStacksTime = seconds(5);      // from --timeout to the end, for --stack-on-hang
+constexpr size_t kLastLines = 10;                 // of the rank that failed first
 constexpr Duration kSilence = seconds(1);         // of pipes that somebody out of reach still holds open
 constexpr Duration kUnreadOutput = seconds(2);    // for a reader to take the rest, when the job was cut short
 constexpr Duration kOutputUnderWay = seconds(8);  // for hosts to bring the rest, when it was given up
@@ -38,7 +41,8 @@ TimePoint Now() {
 
 std::optional<Duration> TimeLeft(const SupervisorContext& context) {
   if (!context.end_by) return std::nullopt;
-  return std::max(Duration::zero(), *context.end_by - Now());
+  const Duration stacks = context.options.watch.stack_on_hang ? kStacksTime : Duration::zero();
+  return std::max(Duration::zero(), *context.end_by - Now()) + stacks;
 }
 
 class Supervisor final : public CrewEvents {
@@ -46,7 +50,9 @@ class Supervisor final : public CrewEvents {
   explicit Supervisor(const SupervisorContext& context)
       : context_(context),
         options_(context.options),
-        output_(poller_, {options_.tag_output, options_.timestamp_output, options_.output_dir, context.keys.epoch > 0}),
+        watcher_(*context.watcher),
+        output_(poller_, {options_.tag_output, options_.timestamp_output, options_.output_dir, context.keys.epoch > 0,
+                          options_.watch.shown_ranks}),
         ending_({options_.settle, options_.grace, TimeLeft(context)}, Now()) {
     if (context.hosts.empty()) {
       crew_ = std::make_unique<LocalCrew>(options_, context.path, context.keys, poller_, output_, *this);
@@ -61,6 +67,7 @@ class Supervisor final : public CrewEvents {
   void OnStarted() override {
     start_ = Now();
     started_ = true;
+    watcher_.OnStarted(start_);
     if (context_.on_started) context_.on_started();
   }
   void OnRankEnded(RankEnd end) override;
@@ -69,6 +76,7 @@ class Supervisor final : public CrewEvents {
     if (options_.verbose) output_.Say(line);
   }
   bool told() const override { return ending_.told(); }
+  WatchEvents& watch() override { return watcher_; }
 
  private:
   absl::Status Prepare();
@@ -79,6 +87,7 @@ class Supervisor final : public CrewEvents {
   void OnGuardLost();
   void OnOutputLost();
   void SignalAll(int signal);
+  void Watch(TimePoint now);
 
   // The end
   void EndWhatIsLeft();
@@ -88,9 +97,11 @@ class Supervisor final : public CrewEvents {
   int ExitCode() const;
   bool EndedInOrder() const;
   bool AgainMayHelp() const;
+  std::vector<std::string> LostHosts() const;
 
   const SupervisorContext& context_;
   const Options& options_;
+  JobWatcher& watcher_;
   Poller poller_;
   OutputMux output_;
   Ending ending_;
@@ -103,7 +114,8 @@ class Supervisor final : public CrewEvents {
   bool output_lost_ = false;
   bool started_ = false;
   std::vector<std::string> said_;  // why the job has ended
-  bool hurry_ = false;             // somebody asked for the end: do not wait long for the output's reader
+  std::optional<TimePoint> stacks_at_;
+  bool hurry_ = false;  // somebody asked for the end: do not wait long for the output's reader
 };
 
 absl::Status Supervisor::Prepare() {
@@ -114,7 +126,9 @@ absl::Status Supervisor::Prepare() {
 }
 
 void Supervisor::Step(std::optional<TimePoint> deadline) {
-  const TimePoint next = std::min(deadline.value_or(TimePoint::max()), crew_->next().value_or(TimePoint::max()));
+  const TimePoint watch = std::min(watcher_.next().value_or(TimePoint::max()), stacks_at_.value_or(TimePoint::max()));
+  const TimePoint next =
+      std::min({deadline.value_or(TimePoint::max()), crew_->next().value_or(TimePoint::max()), watch});
   const std::vector<PollKey> ready =
       poller_.Wait(next == TimePoint::max() ? -1 : PollMilliseconds(Now(), next, 1'000'000));
   // Deaths first, in the order in which they came; then what may be a consequence of them.
@@ -131,11 +145,23 @@ void Supervisor::Step(std::optional<TimePoint> deadline) {
   SignalAll(ending_.OnTime(Now()));
   output_.Flush();
   crew_->OnTime(Now());
+  Watch(Now());
   output_.Flush();
   if (output_.error() != 0 && !output_lost_) OnOutputLost();
 }
 
+void Supervisor::Watch(TimePoint now) {
+  watcher_.OnTime(now);
+  const bool late = stacks_at_ && now >= *stacks_at_;
+  if (late) stacks_at_.reset();
+  if ((!watcher_.HangBegins(now) && !late) || !started_ || ending_.told()) return;
+  output_.Say(late ? "--timeout is over; the stacks of all ranks follow"
+                   : "nothing moves any more; the stacks of all ranks follow");
+  crew_->TakeStacks();
+}
+
 void Supervisor::OnRankEnded(RankEnd end) {
+  watcher_.OnRankEnded(end.rank);
   Verbose(Describe(end, start_));
   const bool first_failure = end.failed() && ending_.reason() == EndReason::kNone;
   ends_.push_back(std::move(end));
@@ -216,10 +242,14 @@ void Supervisor::ReportRootCause() {
     case EndReason::kRankFailed: break;
   }
   const size_t others = ends_.size() - 1;
-  SayWhy(absl::StrCat(Describe(*FindRootCause(ends_), start_), "; ", others,
-                      others == 1 ? " other rank" : " other ranks", " ended after it",
-                      stopped_.empty() ? "" : absl::StrCat("; stopped then: rank ", stopped_), "; exit code ",
-                      ExitCode()));
+  const RankEnd cause = *FindRootCause(ends_);
+  SayWhy(absl::StrCat(Describe(cause, start_), "; ", others, others == 1 ? " other rank" : " other ranks",
+                      " ended after it", stopped_.empty() ? "" : absl::StrCat("; stopped then: rank ", stopped_),
+                      "; exit code ", ExitCode()));
+  const std::vector<std::string> lines = output_.LastLines(cause.rank, kLastLines);
+  if (lines.empty() || crew_->size() == 1) return;  // alone, its lines are all that was printed
+  SayWhy(absl::StrCat("the last lines of rank ", cause.rank, ":"));
+  for (const std::string& line : lines) SayWhy(absl::StrCat("  ", OneLine(line)));
 }
 
 void Supervisor::SayWhy(std::string line) {
@@ -246,6 +276,14 @@ bool Supervisor::AgainMayHelp() const {
   return cause.exec_error == 0 && ExitCode() != kExitHalted;
 }
 
+std::vector<std::string> Supervisor::LostHosts() const {
+  std::vector<std::string> lost;
+  for (const RankEnd& end : ends_) {
+    if (end.lost && !std::ranges::count(lost, end.host)) lost.push_back(end.host);
+  }
+  return lost;
+}
+
 int Supervisor::ExitCode() const {
   switch (ending_.reason()) {
     case EndReason::kNone: return 0;
@@ -264,9 +302,12 @@ JobEnd Supervisor::Run() {
     output_.Flush();
     return {.code = kExitNotStarted};
   }
+  watcher_.BeginRun(output_, context_.keys.epoch);
+  if (context_.end_by && options_.watch.stack_on_hang) stacks_at_ = context_.end_by;
   crew_->Start();
   output_.Flush();  // what was said so far, before the first wait
   while (!crew_->failure() && !crew_->ended() && !ending_.given_up()) Step(ending_.next());
+  watcher_.EndRun();
   EndWhatIsLeft();
   Drain();
   crew_->Close();
@@ -280,7 +321,7 @@ JobEnd Supervisor::Run() {
   }
   Drain();
   const int code = crew_->failure() ? crew_->failure()->exit_code : ExitCode();
-  return {.code = code, .started = started_, .again = AgainMayHelp(), .said = said_};
+  return {.code = code, .started = started_, .again = AgainMayHelp(), .said = said_, .lost = LostHosts()};
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "base/environment.h"
 #include "base/status.h"
 #include "runtime/composition.h"
+#include "runtime/reporter.h"
 
 namespace gyre {
 
@@ -13,7 +14,8 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Create(const RuntimeOptions& o
   const Environment environment = ProcessEnvironment();
   ASSIGN_OR_RETURN(const Config config, LoadConfig(options, environment));
   ASSIGN_OR_RETURN(auto state, internal::RuntimeState::Join(config, environment));
-  std::unique_ptr<Runtime> runtime(new Runtime(state));
+  auto reporter = std::make_unique<internal::Reporter>(config.report_fd, config.rank.value_or(0));
+  std::unique_ptr<Runtime> runtime(new Runtime(state, std::move(reporter)));
   internal::ClockOffset offset;
   if (state->needs_one_clock()) {
     ASSIGN_OR_RETURN(offset, internal::MeasureClockOffset(runtime->world()));
@@ -22,8 +24,9 @@ absl::StatusOr<std::unique_ptr<Runtime>> Runtime::Create(const RuntimeOptions& o
   return runtime;
 }
 
-Runtime::Runtime(std::shared_ptr<internal::RuntimeState> state)
+Runtime::Runtime(std::shared_ptr<internal::RuntimeState> state, std::unique_ptr<internal::Reporter> reporter)
     : state_(std::move(state)),
+      reporter_(std::move(reporter)),
       world_(new Communicator(std::make_shared<internal::CommunicatorState>(state_, state_->world()))) {}
 
 Runtime::~Runtime() {
@@ -50,6 +53,10 @@ std::optional<NetworkModel> Runtime::network_model() const {
   return NetworkModel{.latency_us = model->latency * 1e6,
                       .gigabits_per_second = model->bytes_per_second * 8e-9,
                       .reduced_gigabytes_per_second = model->reduced_per_second * 1e-9};
+}
+
+absl::Status Runtime::Report(const JobReport& report) {
+  return reporter_->Report(report);
 }
 
 void Runtime::Shutdown() {

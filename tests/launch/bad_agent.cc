@@ -75,7 +75,7 @@ void Misbehave(const std::string& how, unsigned seed) {
     Send(AgentMessage::kOutput, EncodeOutput({0, 1, std::string(30'000, 'x') + "\n"}));
   }
   for (int i = 0; how == "random" && i < 200; ++i) {
-    Send(static_cast<AgentMessage>(random() % 12), RandomBytes(random));
+    Send(static_cast<AgentMessage>(random() % 14), RandomBytes(random));
   }
   for (int i = 0; how == "bytes" && i < 100; ++i) Put(RandomBytes(random));
 }

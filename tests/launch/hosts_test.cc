@@ -91,6 +91,10 @@ TEST(HostsTest, RanksFillHostsInOrder) {
   EXPECT_EQ(*PlaceRanks(hosts, 0), (Placed{{"a", 0, 2}, {"b", 2, 1}, {"c", 3, 4}}));
   EXPECT_EQ(*PlaceRanks(hosts, 4), (Placed{{"a", 0, 2}, {"b", 2, 1}, {"c", 3, 1}}));
   EXPECT_EQ(*PlaceRanks(hosts, 1), (Placed{{"a", 0, 1}}));
+  EXPECT_EQ(*PlaceRanks(hosts, 4, Placement::kSpread), (Placed{{"a", 0, 2}, {"b", 2, 1}, {"c", 3, 1}}));
+  EXPECT_EQ(*PlaceRanks(hosts, 2, Placement::kSpread), (Placed{{"a", 0, 1}, {"b", 1, 1}}));
+  EXPECT_EQ(*PlaceRanks(hosts, 6, Placement::kSpread), (Placed{{"a", 0, 2}, {"b", 2, 1}, {"c", 3, 3}}));
+  EXPECT_EQ(*PlaceRanks(hosts, 0, Placement::kSpread), *PlaceRanks(hosts, 0));
   EXPECT_EQ(PlaceRanks(hosts, 8).status().message(),
             "-np 8 is more than the 7 slots of the hosts; try: -np 7, or more slots");
   EXPECT_EQ(RanksText({"a", 0, 2}), "ranks 0-1");

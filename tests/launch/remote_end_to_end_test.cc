@@ -37,10 +37,10 @@ TEST_F(RemoteTest, AllSlotsByDefault) {
 }
 
 TEST_F(RemoteTest, Identity) {
-  const Outcome outcome = RunToEnd(
-      OnTwo("echo ${GYRE_STORE%:*} ${#GYRE_JOB_ID} $GYRE_INTERFACE $A; od -An -tx1 /proc/self/fd/$GYRE_SECRET_FD | tr "
-            "-d ' \\n'; echo; echo $GYRE_STORE $GYRE_JOB_ID",
-            {"-x", "A=b c"}));
+  const Outcome outcome = RunToEnd(OnTwo(
+      "echo ${GYRE_STORE%:*} ${#GYRE_JOB_ID} $GYRE_INTERFACE $A; od -An -tx1 /proc/self/fd/${GYRE_SECRET_FD%,*} | tr "
+      "-d ' \\n'; echo; echo $GYRE_STORE $GYRE_JOB_ID",
+      {"-x", "A=b c"}));
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   std::istringstream stream(outcome.out);
   std::map<std::string, int> lines;
@@ -64,7 +64,7 @@ TEST_F(RemoteTest, TheSecretIsNowhereToBeSeen) {
   const Outcome outcome =
       RunToEnd(Over("a,b", shell, {"--verbose"},
                     {"sh", "-c",
-                     "s=$(od -An -tx1 -v /proc/self/fd/$GYRE_SECRET_FD | tr -d ' \\n'); echo secret $s; "
+                     "s=$(od -An -tx1 -v /proc/self/fd/${GYRE_SECRET_FD%,*} | tr -d ' \\n'); echo secret $s; "
                      "for p in $$ $PPID; do for f in cmdline environ; do "
                      "case $(od -An -tx1 -v /proc/$p/$f | tr -d ' \\n') in *$s*) exit 4;; esac; done; done"}));
   EXPECT_EQ(outcome.code, 0) << outcome.err;

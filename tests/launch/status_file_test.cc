@@ -23,8 +23,8 @@ using std::chrono::seconds;
 using support::IsOk;
 using support::MatchesStatus;
 
-constexpr Phase kPhases[] = {Phase::kQueued,  Phase::kDeploying, Phase::kProcessing, Phase::kHalted,
-                             Phase::kResumed, Phase::kCompleted, Phase::kFailed};
+constexpr Phase kAll[] = {Phase::kQueued, Phase::kDeploying, Phase::kDownloading, Phase::kProcessing, Phase::kStoring,
+                          Phase::kHalted, Phase::kResumed,   Phase::kCompleted,   Phase::kFailed};
 
 std::string ReadWhole(const std::string& path) {
   std::ifstream file(path);
@@ -32,11 +32,14 @@ std::string ReadWhole(const std::string& path) {
 }
 
 TEST(StatusFileTest, WhatIsOverStaysSo) {
-  for (const Phase to : kPhases) {
+  for (const Phase to : kAll) {
     EXPECT_FALSE(IsLegal(Phase::kCompleted, to) || IsLegal(Phase::kFailed, to));
     EXPECT_EQ(IsLegal(Phase::kHalted, to), to == Phase::kResumed);
     EXPECT_FALSE(IsLegal(to, Phase::kQueued));
-    EXPECT_EQ(IsLegal(to, Phase::kProcessing), to == Phase::kDeploying);
+    const bool works = to == Phase::kDownloading || to == Phase::kStoring;
+    EXPECT_EQ(IsLegal(to, Phase::kProcessing), to == Phase::kDeploying || works);
+    EXPECT_EQ(IsLegal(Phase::kProcessing, to),
+              works || to == Phase::kDeploying || EndPhase(0) == to || EndPhase(1) == to || EndPhase(75) == to);
   }
   EXPECT_EQ(EndPhase(0), Phase::kCompleted);
   EXPECT_EQ(EndPhase(75), Phase::kHalted);

@@ -1,0 +1,101 @@
+#include "launch/usage_trace.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "base/status.h"
+#include "launch/report.h"
+
+namespace gyre::launch {
+
+namespace {
+
+constexpr char kHeader[] = "seconds,interval,rank,cpus,memory_bytes,activity";
+constexpr double kShortest = 1e-3;  // seconds: what is used in less cannot be told from the clock's ticks
+
+bool IsAmount(double value) {
+  return std::isfinite(value) && value >= 0;
+}
+
+bool ParseRow(absl::string_view line, UsageRow& row) {
+  const std::vector<absl::string_view> cells = absl::StrSplit(line, ',');
+  if (cells.size() != 6) return false;
+  row.activity = std::string(cells[5]);
+  return absl::SimpleAtod(cells[0], &row.seconds) && absl::SimpleAtod(cells[1], &row.interval) &&
+         absl::SimpleAtoi(cells[2], &row.rank) && absl::SimpleAtod(cells[3], &row.cpus) &&
+         absl::SimpleAtod(cells[4], &row.memory) && IsAmount(row.seconds) && IsAmount(row.interval) && row.rank >= 0 &&
+         IsAmount(row.cpus) && IsAmount(row.memory) && IsActivity(row.activity);
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<UsageRow>> ParseUsageTrace(std::string_view text, std::string_view file) {
+  std::vector<UsageRow> rows;
+  int number = 0;
+  for (const absl::string_view line : absl::StrSplit(ToAbsl(text), '\n')) {
+    ++number;
+    if (line.empty() || (number == 1 && line == kHeader)) continue;
+    UsageRow row;
+    if (number == 1 || !ParseRow(line, row)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          OneLine(file), ":", number, ": no row of a trace of usage; try: gyrerun --trace-usage FILE ..."));
+    }
+    rows.push_back(std::move(row));
+  }
+  if (rows.empty())
+    return absl::InvalidArgumentError(absl::StrCat(OneLine(file), ": the trace is empty; try: a longer run"));
+  return rows;
+}
+
+absl::StatusOr<std::vector<UsageRow>> ReadUsageTrace(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  if (!file.is_open() || file.bad()) {
+    return absl::InvalidArgumentError(absl::StrCat(OneLine(path), ": cannot be read; try: ls -l ", OneLine(path)));
+  }
+  return ParseUsageTrace(text, path);
+}
+
+absl::StatusOr<UsageTrace> UsageTrace::Open(const std::string& path, int ranks) {
+  UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  const std::string header = absl::StrCat(kHeader, "\n");
+  if (!fd || write(fd.get(), header.data(), header.size()) != static_cast<ssize_t>(header.size())) {
+    return ErrnoStatus(absl::StrCat("--trace-usage ", path));
+  }
+  return UsageTrace(path, std::move(fd), ranks);
+}
+
+void UsageTrace::Begin(TimePoint now) {
+  if (!begun_) start_ = now;
+  begun_ = true;
+  for (Before& rank : before_) rank = {};
+}
+
+absl::Status UsageTrace::Add(TimePoint when, const RankUsage& usage, const std::string& activity) {
+  if (usage.rank < 0 || static_cast<size_t>(usage.rank) >= before_.size() || !fd_) return absl::OkStatus();
+  Before& before = before_[static_cast<size_t>(usage.rank)];
+  const Before last = before;
+  const double interval = std::chrono::duration<double>(when - last.when).count();
+  if (last.known && interval < kShortest) return absl::OkStatus();
+  before = {true, when, usage.cpu_seconds};
+  if (!last.known) return absl::OkStatus();  // rows are about the time between two looks
+  // What a child of a child has used is lost where nobody reaped it: then there is less than before.
+  const double cpus = std::max(0.0, usage.cpu_seconds - last.cpu_seconds) / interval;
+  const std::string row =
+      absl::StrFormat("%.3f,%.3f,%d,%.3f,%d,%s\n", std::chrono::duration<double>(when - start_).count(), interval,
+                      usage.rank, cpus, usage.memory, activity);
+  if (write(fd_.get(), row.data(), row.size()) == static_cast<ssize_t>(row.size())) return absl::OkStatus();
+  fd_.Reset();
+  return ErrnoStatus(absl::StrCat("--trace-usage ", path_));
+}
+
+}  // namespace gyre::launch
