@@ -16,10 +16,11 @@ int Draw(uint64_t seed, int64_t index, float noise, std::span<float> pixels) {
   const float phase = phases(random);
   constexpr float kFrequency = 2 * std::numbers::pi_v<float> / 5;  // a wave in 5 pixels
   const float across = kFrequency * std::cos(angle), down = kFrequency * std::sin(angle);
+  size_t pixel = 0;
   for (int y = 0; y < kSide; ++y) {
     for (int x = 0; x < kSide; ++x) {
       const float wave = std::sin(across * static_cast<float>(x) + down * static_cast<float>(y) + phase);
-      pixels[static_cast<size_t>(y * kSide + x)] = wave + noise * noises(random);
+      pixels[pixel++] = wave + noise * noises(random);
     }
   }
   return label;
