@@ -54,7 +54,7 @@ struct ReducerOptions {
   // that of the last one communicates. kAverage divides by this too.
   int accumulate = 1;
 
-  // Most bytes of a bucket, unless one tensor has more. Default: GYRE_FUSION_BYTES, or 8 MiB; or 32 MiB, for
+  // Most bytes of a bucket, unless one tensor has more. Default: GYRE_FUSION_BYTES, or 8 MiB; or 64 MiB, for
   // sparse compression over several hosts.
   std::optional<int64_t> bucket_bytes = std::nullopt;
 
