@@ -58,7 +58,7 @@ struct ReducerOptions {
 
   // Forces buckets of so many bytes at most, or one tensor, in the order of readiness: the plan stays after two steps.
   // Default: GYRE_FUSION_BYTES; without that, buckets are planned by measured times and costs, or where gradients are
-  // compressed, are of 8 MiB (of 32 MiB, for sparse compression over several hosts).
+  // compressed, are of 8 MiB (of 64 MiB, for sparse compression over several hosts).
   std::optional<int64_t> bucket_bytes = std::nullopt;
 
   // What plan() gave once, for the same gradients: no planning. Empty: as described above.

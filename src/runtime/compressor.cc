@@ -116,7 +116,7 @@ std::string Describe(const CompressionRequest& request) {
 }
 
 int64_t DefaultBucketBytes(const CompressionRequest& request, int hosts) {
-  constexpr int64_t kDense = 8 << 20, kSparse = 32 << 20;
+  constexpr int64_t kDense = 8 << 20, kSparse = 64 << 20;
   return hosts > 1 && IsSparse(request.compression) ? kSparse : kDense;
 }
 

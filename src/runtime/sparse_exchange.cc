@@ -130,8 +130,9 @@ class SparseExchange final : public CompressedExchange {
       std::memcpy(&sent_[at + sizeof(Length)], payload_.data(), payload_.size());
     }
     const size_t own = 2 * static_cast<size_t>(settings_.rank);
-    dense_[own] = static_cast<float>(sent_.size() % kSizeUnit);
-    dense_[own + 1] = static_cast<float>(sent_.size() / kSizeUnit);
+    const size_t units = sent_.size() / kSizeUnit;
+    dense_[own] = static_cast<float>(sent_.size() - units * kSizeUnit);
+    dense_[own + 1] = static_cast<float>(units);
     sent_bytes_ = std::ssize(sent_) + std::ssize(dense_) * static_cast<int64_t>(sizeof(float));
     return absl::OkStatus();
   }
