@@ -232,8 +232,14 @@ absl::StatusOr<Config> LoadConfig(const RuntimeOptions& options, const Environme
   reader.Text("GYRE_STRATEGY", strategy);
   RETURN_IF_ERROR(reader.status());
 
-  Override(strategy, options.strategy);
   ASSIGN_OR_RETURN(config.strategy, ParseStrategy(strategy));
+  if (options.strategy) {
+    // Where servers are, and which life this is, the launcher knows.
+    ASSIGN_OR_RETURN(StrategyConfig given, ParseStrategy(*options.strategy));
+    if (given.servers.empty()) given.servers = config.strategy.servers;
+    given.life = config.strategy.life;
+    config.strategy = std::move(given);
+  }
   Override(config.rank, options.rank);
   Override(config.size, options.size);
   Override(config.store, options.store);

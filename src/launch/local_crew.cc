@@ -111,7 +111,8 @@ void LocalCrew::OnEvent(PollKey key) {
 // For good.
 void LocalCrew::Ended(RankEnd end) {
   if (!end.server && --working_ == 0) EndServers();
-  if (end.server && !end.failed()) return;
+  // Without ranks, how a server ends tells nothing of the job.
+  if (end.server && (!end.failed() || working_ == 0)) return;
   if (end.server) end.rank -= options_.ranks;
   events_.OnRankEnded(std::move(end));
 }
@@ -133,14 +134,21 @@ bool LocalCrew::StartsAgain(const RankEnd& end) {
 // All ranks have ended: nobody needs the servers.
 void LocalCrew::EndServers() {
   std::erase_if(due_, [this](const auto& entry) { return IsServer(entry.first); });
+  if (options_.servers == 0) return;
+  SignalServers(SIGTERM);
+  kill_servers_ = std::chrono::steady_clock::now() + options_.grace;
+}
+
+void LocalCrew::SignalServers(int signal) {
   for (size_t start = 0; start < numbers_.size(); ++start) {
-    if (IsServer(numbers_[start])) ranks_.SignalOne(static_cast<uint32_t>(start), SIGTERM);
+    if (IsServer(numbers_[start])) ranks_.SignalOne(static_cast<uint32_t>(start), signal);
   }
 }
 
 std::optional<TimePoint> LocalCrew::next() const {
   std::optional<TimePoint> next = look_at_children_;
   if (const auto watch = watch_.next()) next = std::min(next.value_or(TimePoint::max()), *watch);
+  if (kill_servers_) next = std::min(next.value_or(TimePoint::max()), *kill_servers_);
   for (const auto& [_, when] : due_) next = std::min(next.value_or(TimePoint::max()), when);
   return next;
 }
@@ -156,6 +164,10 @@ void LocalCrew::TakeStacks() {
 void LocalCrew::OnTime(TimePoint now) {
   watch_.OnTime(now);
   if (events_.told()) due_.clear();
+  if (kill_servers_ && now >= *kill_servers_) {
+    kill_servers_.reset();
+    SignalServers(SIGKILL);
+  }
   for (auto due = due_.begin(); due != due_.end();) {
     if (now < due->second) {
       ++due;

@@ -57,6 +57,7 @@ class LocalCrew final : public Crew {
   bool StartsAgain(const RankEnd& end);
   void Ended(RankEnd end);
   void EndServers();
+  void SignalServers(int signal);
 
   const Options& options_;
   const std::string& path_;
@@ -73,6 +74,7 @@ class LocalCrew final : public Crew {
   std::vector<uint64_t> lives_;                // by number (ranks, then servers): how often it was started
   std::vector<int> numbers_;                   // by start
   std::map<int, TimePoint> due_;               // by number: when it is to be started again
+  std::optional<TimePoint> kill_servers_;      // those that have not ended by then
   int working_ = 0;                            // ranks that live, or will again
 };
 

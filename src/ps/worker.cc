@@ -134,7 +134,7 @@ void Worker::Welcomed(int server, const Message& message) {
   peer.next_heartbeat = std::min(peer.next_heartbeat, time_.Now() + options_.timing.heartbeat);
   if (floor > clock_) Jump(floor);
   if (!peer.ready) return SendModel(server);
-  SendPushes(server, 0);
+  SendPushes(server);
   SendPulls(server);
 }
 
@@ -246,14 +246,17 @@ absl::Status Worker::End(std::span<const float> gradient) {
     const Partition& partition = layout_.partitions()[i];
     const auto own = gradient.subspan(static_cast<size_t>(partition.offset), static_cast<size_t>(partition.count));
     parts_[i].outbox.Add(clock_, rate_, own);
-    if (!IsPresent(peers_[static_cast<size_t>(partition.server)])) UpdateLocally(i, own);
+    const Peer& peer = peers_[static_cast<size_t>(partition.server)];
+    const bool present = IsPresent(peer);
+    if (!present) UpdateLocally(i, own);
+    // One after the other: what is sent already is on its way while the next one is copied.
+    if (present && peer.ready) SendPush(partition.server, partition.slot, parts_[i].outbox.pushes().back());
   }
   if (current) ++clock_;
   for (int server = 0; server < layout_.servers(); ++server) {
     Peer& peer = peers_[static_cast<size_t>(server)];
     if (!peer.ready || !IsPresent(peer)) continue;  // it gets all when it welcomes this worker again
     peer.next_resend = time_.Now() + options_.timing.resend;
-    if (current) SendPushes(server, clock_ - 1);
     SendPulls(server);
   }
   return absl::OkStatus();
@@ -287,7 +290,7 @@ void Worker::Tick() {
     if (now >= peer.next_resend) {
       peer.next_resend = now + options_.timing.resend;
       if (!well) continue;
-      SendPushes(server, 0);
+      SendPushes(server);
       SendPulls(server);
     }
   }
@@ -351,19 +354,22 @@ void Worker::SendModel(int server) {
   }
 }
 
+void Worker::SendPush(int server, int slot, const Outbox::Push& push) {
+  Send(server, {.kind = Kind::kPush,
+                .slot = static_cast<uint32_t>(slot),
+                .from = push.from,
+                .sequence = push.sequence,
+                .rate = push.rate,
+                .values = push.gradient.bytes(),
+                .keeper = push.gradient});
+}
+
 // By slot: what the next forward pass needs first goes first.
-void Worker::SendPushes(int server, uint64_t begin) {
+void Worker::SendPushes(int server) {
   for (size_t slot = 0; slot < layout_.OfServer(server).size(); ++slot) {
     const Outbox& outbox = PartOf(server, slot).outbox;
     for (const Outbox::Push& push : outbox.pushes()) {
-      if (!outbox.IsPending(push) || push.sequence < begin) continue;
-      Send(server, {.kind = Kind::kPush,
-                    .slot = static_cast<uint32_t>(slot),
-                    .from = push.from,
-                    .sequence = push.sequence,
-                    .rate = push.rate,
-                    .values = push.gradient.bytes(),
-                    .keeper = push.gradient});
+      if (outbox.IsPending(push)) SendPush(server, static_cast<int>(slot), push);
     }
   }
 }

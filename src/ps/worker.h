@@ -136,7 +136,8 @@ class Worker {
   void SayHello(int server);
   void SendHeartbeat(int server);
   void SendModel(int server);
-  void SendPushes(int server, uint64_t begin);  // of steps from `begin` on, unless they are acknowledged
+  void SendPush(int server, int slot, const Outbox::Push& push);
+  void SendPushes(int server);  // unless they are acknowledged
   void SendPulls(int server);
   void Send(int server, Message message);
   std::vector<uint64_t> Oldest(int server) const;

@@ -38,6 +38,15 @@ TEST(Config, StrategiesThatAreNotUnderstoodAreQuoted) {
   }
 }
 
+TEST(Config, TheProgramsStrategyKeepsTheLaunchersServers) {
+  const auto config =
+      Load({{"GYRE_STRATEGY", "ps,consistency=bsp,servers=a:1,life=3"}}, {.strategy = "ps,consistency=async"});
+  ASSERT_THAT(config, IsOk());
+  EXPECT_EQ(config->strategy.consistency, Consistency::kAsync);
+  EXPECT_EQ(config->strategy.servers, std::vector<std::string>{"a:1"});
+  EXPECT_EQ(config->strategy.life, 3u);
+}
+
 TEST(Config, ReadsEveryVariable) {
   const auto config = Load({{"GYRE_RANK", "3"},
                             {"GYRE_SIZE", "8"},

@@ -118,6 +118,16 @@ TEST_F(CharLmByServers, AServerAndARankAreKilledAndTrainingGoesOn) {
   EXPECT_EQ(LastLine(program.out())["steps"], 1000) << program.output();
 }
 
+TEST_F(CharLmByServers, AServerThatIsStoppedDoesNotHoldUpTheEnd) {
+  Program program({GYRERUN_PATH, "-np", "1", "--servers", "1", "--grace", "0.2", "--verbose", "sh", "-c",
+                   "while [ ! -e $0 ]; do sleep 0.02; done", losses_});
+  ASSERT_TRUE(program.WaitForOutput("rank 0: pid", kLimit));
+  ASSERT_EQ(kill(PidOf(program, "server 0"), SIGSTOP), 0);
+  std::ofstream(losses_) << "go on";
+  ASSERT_TRUE(program.WaitFor(kLimit)) << program.output();
+  EXPECT_EQ(program.exit_code(), 0) << program.output();
+}
+
 TEST_F(CharLmByServers, WhoDiesAgainAndAgainEndsTheJob) {
   Program program({GYRERUN_PATH, "-np", "2", "--servers", "1", "--restart-rank", "2", "sh", "-c",
                    "[ $GYRE_RANK = 0 ] && exit 3; sleep 100"});

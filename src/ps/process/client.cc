@@ -165,7 +165,9 @@ void Client::Connect(int server) {
 
 void Client::Send(int peer, const Message& message) {
   Link* const link = peers_[static_cast<size_t>(peer)].link.get();
-  if (link != nullptr && link->status().ok()) link->Send(message);
+  if (link == nullptr || !link->status().ok()) return;
+  link->Send(message);
+  if (message.kind == Kind::kPush) link->Flush();
 }
 
 }  // namespace gyre::ps
