@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -91,10 +92,17 @@ void Exchange::Arrived(const Header& header, std::unique_ptr<Content> content) {
   Contact& contact = contacts_.at(message->sender);
   --contact.coming;
   Interpret(contact, *message, std::move(content));
-  if (contact.leaves && contact.coming == 0) {
-    contact.leaves = false;
-    owed_.push_back({message->sender, Kind::kFarewell, 0});
-  }
+  if (!contact.leaves || contact.coming > 0 || !HasAllFrom(message->sender)) return;
+  contact.leaves = false;
+  owed_.push_back({message->sender, Kind::kFarewell, 0});
+}
+
+// Whether no line that is still read misses a message.
+bool Exchange::HasAllFrom(int peer) const {
+  return std::ranges::all_of(slots_, [peer](const auto& entry) {
+    const Slot& slot = *entry.second;
+    return entry.first.second != peer || slot.left || slot.spoilt || slot.line.whole();
+  });
 }
 
 void Exchange::Interpret(Contact& contact, const Message& message, std::unique_ptr<Content> content) {

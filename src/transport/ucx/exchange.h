@@ -101,6 +101,7 @@ class Exchange {
   bool AcceptData(const Message& message, size_t bytes);
   void Arrived(const Header& header, std::unique_ptr<Content> content);
   void Interpret(Contact& contact, const Message& message, std::unique_ptr<Content> content);
+  bool HasAllFrom(int peer) const;
   void Failed(int peer, const std::string& why);
   Slot* Find(uint64_t channel, int peer);
   Slot& FindOrMake(uint64_t channel, int peer);

@@ -29,9 +29,8 @@ uint64_t Line::CountSent(size_t bytes) {
 }
 
 bool Line::Grant(uint64_t charge) {
-  if (charge < granted_ || charge > charged_) return false;
-  granted_ = charge;
-  return true;
+  granted_ = std::max(granted_, std::min(charge, charged_));
+  return charge <= charged_;
 }
 
 bool Line::Accept(uint64_t number, size_t bytes) {
@@ -42,7 +41,7 @@ bool Line::Accept(uint64_t number, size_t bytes) {
 }
 
 void Line::Take(uint64_t number, std::unique_ptr<Content> content) {
-  waiting_.try_emplace(number, std::move(content));
+  if (waiting_.try_emplace(number, std::move(content)).second) ++taken_;
 }
 
 Bytes Line::Front() const {

@@ -37,7 +37,7 @@ class Line {
   uint64_t CountSent(size_t bytes);
   uint64_t sent() const { return sent_; }
 
-  // The peer has read so much in all. False: it cannot have.
+  // The peer has read so much in all, or more, if it said so before. False: it cannot have.
   bool Grant(uint64_t charge);
 
   // --- From the peer ---
@@ -57,6 +57,7 @@ class Line {
   void TakeEnd(uint64_t messages) { end_ = messages; }
   bool end_known() const { return end_.has_value(); }
   bool at_end() const { return end_ && next_ >= *end_; }
+  bool whole() const { return !end_ || taken_ >= *end_; }  // nothing is missing, as far as is known
   bool heard() const { return accepted_ > 0 || end_; }
 
   // What has come and was not read is dropped.
@@ -70,6 +71,7 @@ class Line {
   uint64_t charged_ = 0, granted_ = 0;
 
   std::map<uint64_t, std::unique_ptr<Content>> waiting_;  // by number
+  uint64_t taken_ = 0;                                    // messages
   uint64_t next_ = 0;                                     // number of the message to be read
   size_t read_ = 0;                                       // bytes of it
   uint64_t accepted_ = 0, consumed_ = 0, told_ = 0;       // charges
