@@ -85,8 +85,8 @@ TEST(Refinement, IsOffWhereChoicesAreForced) {
   }
 }
 
-// Times that waver by a factor of two, and now and then by ten, change nothing in a hundred agreements; a network that has
-// become four times as slow does in one.
+// Times that waver by a factor of two, and now and then by ten, change nothing in a hundred agreements; a network that
+// has become four times as slow does in one.
 TEST(Refinement, DoesNotFlapUnderNoise) {
   const auto start = std::make_shared<Selector>(PathModel{});
   Refiner refiner(start);
