@@ -29,14 +29,7 @@ int ChunksOf(const Selection& selection, const ConstTensorView& in) {
 }  // namespace
 
 HierarchicalAllReduce::HierarchicalAllReduce(const std::shared_ptr<Team>& team, const Call& call)
-    : HierarchicalAllReduce(team, call,
-                            team->Select(Collective::kAllReduce, call.in.bytes(), RailsOf(*team, call.in.bytes()))) {}
-
-HierarchicalAllReduce::HierarchicalAllReduce(const std::shared_ptr<Team>& team, const Call& call,
-                                             const Selection& selection)
-    : HierarchicalOperation(team, call, ChunksOf(selection, call.in) + 2),
-      selection_(selection),
-      chunk_elements_(ChunkElements(selection, call.in.dtype)) {}
+    : HierarchicalOperation(team, call, 0) {}
 
 int HierarchicalAllReduce::chunks() const {
   return ChunksOf(selection_, call().in);
@@ -44,9 +37,15 @@ int HierarchicalAllReduce::chunks() const {
 
 // Stage t: chunk t is scattered, chunk t - 1 is between the hosts, chunk t - 2 is gathered.
 HierarchicalAllReduce::Stage HierarchicalAllReduce::MakeStage(int index) {
+  if (index == 0) {
+    const int64_t bytes = call().in.bytes();
+    selection_ = team().Select(Collective::kAllReduce, bytes, RailsOf(team(), bytes));
+    chunk_elements_ = ChunkElements(selection_, call().in.dtype);
+    SetStages(chunks() + 2);
+  }
   const int last = chunks();
   Stage stage;
-  if (index >= 1 && index <= last) stage.network = Between(index - 1);
+  if (index >= 1 && index <= last) Between(index - 1, stage);
   if (index >= 2) {
     if (auto gather = Gather(index - 2)) stage.local.push_back(std::move(gather));
   }
@@ -81,11 +80,11 @@ std::unique_ptr<Operation> HierarchicalAllReduce::Scatter(int64_t chunk) {
                             Out(range.begin + slices.begins[local]));
 }
 
-std::unique_ptr<Executor> HierarchicalAllReduce::Between(int64_t chunk) {
+void HierarchicalAllReduce::Between(int64_t chunk, Stage& stage) {
   const Range range = ChunkOf(chunk);
   const RailSlices slices = SlicesOf(range.count);
   const int rail = team().local_rank();
-  if (rail >= RailsFor(range.count)) return nullptr;
+  if (rail >= RailsFor(range.count)) return;
   const auto local = static_cast<size_t>(rail);
   const int64_t begin = range.begin + slices.begins[local], count = slices.counts[local];
   const int hosts = team().hosts();
@@ -101,7 +100,8 @@ std::unique_ptr<Executor> HierarchicalAllReduce::Between(int64_t chunk) {
                            blocks.back().size());
     }
   }
-  return Network(std::move(schedule), team().Rail(rail), std::move(blocks), std::move(sources));
+  stage.network = Network(std::move(schedule), team().Rail(rail), std::move(blocks), std::move(sources));
+  stage.transfer = {Collective::kAllReduce, selection_.algorithm, count * element(), hosts, RailsFor(range.count)};
 }
 
 std::unique_ptr<Operation> HierarchicalAllReduce::Gather(int64_t chunk) {

@@ -13,19 +13,18 @@ class HierarchicalAllReduce final : public HierarchicalOperation {
   HierarchicalAllReduce(const std::shared_ptr<Team>& team, const Call& call);
 
  private:
-  HierarchicalAllReduce(const std::shared_ptr<Team>& team, const Call& call, const Selection& selection);
   Stage MakeStage(int index) override;
   std::unique_ptr<Operation> Scatter(int64_t chunk);
   std::unique_ptr<Operation> Gather(int64_t chunk);
-  std::unique_ptr<Executor> Between(int64_t chunk);
+  void Between(int64_t chunk, Stage& stage);
   int chunks() const;
   Range ChunkOf(int64_t chunk) const;
   int RailsFor(int64_t count) const;
   RailSlices SlicesOf(int64_t count) const;
   char* Out(int64_t element_index) const;
 
-  const Selection selection_;
-  const int64_t chunk_elements_;
+  Selection selection_;  // both: from the first stage on
+  int64_t chunk_elements_ = 0;
 };
 
 }  // namespace gyre::internal

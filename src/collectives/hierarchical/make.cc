@@ -12,8 +12,9 @@ namespace {
 
 std::shared_ptr<HierarchicalOperation> MakeAllToAll(const std::shared_ptr<Team>& team, Call call) {
   const int64_t host_bytes = call.in.bytes() * team->most_local();
-  call.relayed = HierarchicalRelayedAllToAll::Suits(*team, call) &&
-                 team->Select(Collective::kAllToAll, host_bytes, team->most_local()).algorithm == Algorithm::kBruck;
+  call.relayed =
+      HierarchicalRelayedAllToAll::Suits(*team, call) &&
+      team->SelectAtStart(Collective::kAllToAll, host_bytes, team->most_local()).algorithm == Algorithm::kBruck;
   if (call.relayed) return std::make_shared<HierarchicalRelayedAllToAll>(team, call);
   return std::make_shared<HierarchicalAllToAll>(team, call);
 }

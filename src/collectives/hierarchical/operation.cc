@@ -4,11 +4,13 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "collectives/selection/algorithms.h"
 #include "collectives/shm/allgather.h"
 #include "collectives/shm/broadcast.h"
 #include "collectives/shm/reduce_scatter.h"
@@ -72,8 +74,15 @@ bool HierarchicalOperation::Begin() {
   if (FindBroken()) return false;
   state_ = State::kUnderWay;
   if (call_.kind != CallKind::kMessage) number_ = team_->NextCall();
-  stage_ = MakeStage(0);
+  BeginStage(MakeStage(0));
   return true;
+}
+
+void HierarchicalOperation::BeginStage(Stage stage) {
+  local_next_ = 0;
+  stage_ = std::move(stage);
+  if (stage_.transfer && !team_->refiner().wants_more()) stage_.transfer.reset();  // a message must not look
+  if (stage_.transfer) stage_began_ = team_->Now();
 }
 
 Operation* HierarchicalOperation::current_local() const {
@@ -85,13 +94,41 @@ bool HierarchicalOperation::StageEnded() const {
 }
 
 bool HierarchicalOperation::NextStage() {
-  if (++index_ == stages_) {
+  // Where a call is due for it, two stages more agree on what calls have taught.
+  const bool learns = call_.kind != CallKind::kMessage && team_->refiner().Due(number_);
+  if (++index_ == stages_ + (learns ? 2 : 0)) {
+    if (learns) team_->refiner().Adopt(lessons_);
     const absl::Status finished = Finish();
     return !(finished.ok() ? End(finished) : FailAlone(finished));
   }
-  local_next_ = 0;
-  stage_ = MakeStage(index_);
+  if (index_ < stages_) {
+    BeginStage(MakeStage(index_));
+  } else {
+    BeginStage(index_ == stages_ ? AgreeBetweenHosts() : AgreeWithinHost());
+  }
   return true;
+}
+
+// The first rail for all: what its ranks have timed stands for their hosts.
+HierarchicalOperation::Stage HierarchicalOperation::AgreeBetweenHosts() {
+  Stage stage;
+  if (team_->local_rank() != 0) return stage;
+  lessons_ = team_->refiner().Offer();
+  const MutableBytes block = std::as_writable_bytes(std::span(lessons_));
+  stage.network =
+      Network(MakeSchedule(Collective::kAllReduce, Algorithm::kRecursiveDoubling, team_->host(), team_->hosts()),
+              team_->Rail(0), {block}, {}, team_->streams(), team_->id(), number_,
+              {.dtype = DType::kF64, .op = ReduceOp::kMin});
+  return stage;
+}
+
+HierarchicalOperation::Stage HierarchicalOperation::AgreeWithinHost() {
+  Stage stage;
+  if (team_->local_size() == 1) return stage;
+  const TensorView view(lessons_.data(), static_cast<int64_t>(sizeof(lessons_)), DType::kU8);
+  stage.local.push_back(std::make_unique<Broadcast>(team_->local(), team_->local().collective(), signature_,
+                                                    *call_.timeout, 0, view, view));
+  return stage;
 }
 
 // Both: whether anything moved. They may end the operation.
@@ -112,12 +149,18 @@ bool HierarchicalOperation::PollNetwork() {
   if (progress != shm::Progress::kDone) return progress == shm::Progress::kSome;
   const absl::Status& status = stage_.network->status();
   if (status.ok()) {
+    Learn();
     stage_.network.reset();
     return true;
   }
   if (absl::IsUnavailable(status)) return false;  // Check finds out why
   if (team_->local().node().closed()) return End(absl::FailedPreconditionError("the runtime was shut down"));
   return FailAlone(status);
+}
+
+void HierarchicalOperation::Learn() {
+  if (!stage_.transfer) return;
+  team_->refiner().Record(*stage_.transfer, std::chrono::duration<double>(team_->Now() - stage_began_).count());
 }
 
 // --- Looking for cause to end ---
@@ -305,19 +348,20 @@ std::unique_ptr<Executor> HierarchicalOperation::Network(Schedule schedule, cons
                                                          std::vector<MutableBytes> blocks,
                                                          std::vector<Bytes> sources) const {
   return Network(std::move(schedule), ranks, std::move(blocks), std::move(sources), team_->streams(), team_->id(),
-                 number_);
+                 number_, PlainReduction());
 }
 
 std::unique_ptr<Executor> HierarchicalOperation::Network(Schedule schedule, const std::vector<int>& ranks,
                                                          std::vector<MutableBytes> blocks, std::vector<Bytes> sources,
-                                                         Streams& streams, uint64_t channel, uint64_t number) const {
+                                                         Streams& streams, uint64_t channel, uint64_t number,
+                                                         const device::Reduction& reduction) const {
   ExecutorPlan plan{.schedule = std::move(schedule),
                     .ranks = {},
                     .names = {},
                     .self = static_cast<int>(std::ranges::find(ranks, team_->rank()) - ranks.begin()),
                     .blocks = std::move(blocks),
                     .sources = std::move(sources),
-                    .reduction = PlainReduction(),
+                    .reduction = reduction,
                     .channel = channel,
                     .call = number,
                     .signature = signature_,

@@ -30,9 +30,12 @@ class HierarchicalOperation : public Pollable {
   struct Stage {
     std::vector<std::unique_ptr<Operation>> local;
     std::unique_ptr<Executor> network;
+    std::optional<Refiner::Transfer> transfer;  // what the network has to do, where all ranks do the same
   };
 
+  // `stages`: how many, unless the first says so (SetStages).
   HierarchicalOperation(std::shared_ptr<Team> team, const Call& call, int stages);
+  void SetStages(int stages) { stages_ = stages; }
 
   // What stage `index` consists of, asked for when the one before it has ended. All ranks of a host must list the same
   // local operations.
@@ -58,8 +61,8 @@ class HierarchicalOperation : public Pollable {
   std::unique_ptr<Executor> Network(Schedule schedule, const std::vector<int>& ranks, std::vector<MutableBytes> blocks,
                                     std::vector<Bytes> sources = {}) const;
   std::unique_ptr<Executor> Network(Schedule schedule, const std::vector<int>& ranks, std::vector<MutableBytes> blocks,
-                                    std::vector<Bytes> sources, Streams& streams, uint64_t channel,
-                                    uint64_t number) const;
+                                    std::vector<Bytes> sources, Streams& streams, uint64_t channel, uint64_t number,
+                                    const device::Reduction& reduction) const;
 
   // Whether LocalReduceScatter would do no more than copy: the schedule between hosts may have the input as its source.
   bool OnlyCopies() const;
@@ -76,6 +79,10 @@ class HierarchicalOperation : public Pollable {
   bool PollNetwork();
   bool StageEnded() const;
   bool NextStage();
+  void BeginStage(Stage stage);
+  Stage AgreeBetweenHosts();
+  Stage AgreeWithinHost();
+  void Learn();
   Operation* current_local() const;
   bool CheckLocal(TimePoint now);
   bool FindBroken();
@@ -97,13 +104,15 @@ class HierarchicalOperation : public Pollable {
   const std::vector<int64_t> counts_, receive_counts_;  // what the call's spans refer to
   const Call call_;
   const Signature signature_;
-  const int stages_;
+  int stages_;
   State state_ = State::kBefore;
   uint64_t number_ = 0;  // of the call in the team
   int index_ = 0;
   Stage stage_;
+  TimePoint stage_began_{};  // only where its transfer is timed
   size_t local_next_ = 0;
-  TimePoint start_{};  // set by StartClock, or at the first Check
+  Refiner::Lessons lessons_{};  // while all agree on them
+  TimePoint start_{};           // set by StartClock, or at the first Check
   TimePoint deadline_{};
   std::optional<TimePoint> stream_ended_;  // when the network's stream was found to have ended
 };

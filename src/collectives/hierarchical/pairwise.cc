@@ -102,7 +102,7 @@ HierarchicalMessage::Stage HierarchicalMessage::MakeStage(int) {
   const MutableBytes block = sends ? Part(call().in.data, 0, call().in.count, DTypeSize(call().in.dtype))
                                    : Part(call().out.data, 0, call().out.count, DTypeSize(call().out.dtype));
   Stage stage;
-  stage.network = Network(schedule, ranks, {block}, {}, *lane.streams, lane.channel, ++lane.calls);
+  stage.network = Network(schedule, ranks, {block}, {}, *lane.streams, lane.channel, ++lane.calls, PlainReduction());
   return stage;
 }
 

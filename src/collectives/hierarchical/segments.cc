@@ -44,6 +44,8 @@ HierarchicalReduceScatter::Stage HierarchicalReduceScatter::MakeStage(int index)
     stage.network =
         Network(MakeSchedule(Collective::kReduceScatter, selection.algorithm, team().host(), team().hosts()),
                 team().Rail(local), BlocksOf(order_, local, team().hosts(), buffer_.data(), element()));
+    stage.transfer = {Collective::kReduceScatter, selection.algorithm, order_.ForRail(local).count * element(),
+                      team().hosts(), team().rails()};
   } else if (index == 2 && local_size > team().rails()) {
     // Everybody gets the host's segments, by rail, at the buffer's beginning, and takes its own.
     const std::vector<int64_t> counts = order_.HostCounts(team().host(), local_size);
@@ -96,6 +98,8 @@ HierarchicalAllGather::Stage HierarchicalAllGather::MakeStage(int index) {
       const Selection selection = team().Select(Collective::kAllGather, order_.total() * element(), team().rails());
       stage.network = Network(MakeSchedule(Collective::kAllGather, selection.algorithm, team().host(), team().hosts()),
                               team().Rail(local), BlocksOf(order_, local, team().hosts(), buffer_.data(), element()));
+      stage.transfer = {Collective::kAllGather, selection.algorithm, order_.ForRail(local).count * element(),
+                        team().hosts(), team().rails()};
     }
   } else if (index == 2) {
     std::byte* const own = on_rail ? At(order_.ForRail(local).begin) : buffer_.data();

@@ -21,7 +21,12 @@ std::vector<Place> PlacesOf(std::span<const int> ranks, std::span<const int> hos
 }
 
 Team::Team(std::shared_ptr<Group> local, std::vector<Place> places, int self, uint64_t id, TeamLinks links)
-    : local_(std::move(local)), places_(std::move(places)), self_(self), id_(id), links_(std::move(links)) {
+    : local_(std::move(local)),
+      places_(std::move(places)),
+      self_(self),
+      id_(id),
+      links_(std::move(links)),
+      refiner_(links_.selector) {
   for (int rank = 0; rank < size(); ++rank) {
     const auto host = static_cast<size_t>(place(rank).host);
     if (by_host_.size() <= host) by_host_.resize(host + 1);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "collectives/lane.h"
+#include "collectives/selection/refiner.h"
 #include "collectives/selection/selector.h"
 #include "collectives/shm/group.h"
 #include "transport/streams.h"
@@ -43,6 +45,9 @@ struct TeamLinks {
 
   // Chooses algorithms between hosts; alike on all ranks of the job.
   std::shared_ptr<Selector> selector;
+
+  // By which transfers are timed; empty: the steady clock.
+  std::function<TimePoint()> now = {};
 };
 
 // Thread-safe but where a method says otherwise. Operations hold it.
@@ -71,8 +76,9 @@ class Team {
   // The other ranks on this one's rail, as ranks of the job; empty where it is on none.
   std::vector<int> Counterparts() const;
 
-  // How to carry out an operation between the hosts, of so many bytes on each, by way of so many rails.
-  Selection Select(Collective operation, int64_t bytes, int rails) const {
+  // How to carry out an operation between the hosts, of so many bytes on each, by way of so many rails: by what was
+  // measured at the start.
+  Selection SelectAtStart(Collective operation, int64_t bytes, int rails) const {
     return links_.selector->Select({operation, bytes, hosts(), rails, most_local_});
   }
 
@@ -82,6 +88,14 @@ class Team {
   // --- Collectives: for whoever drives lane() ---
 
   Lane& lane() { return local_->collective().lane; }
+
+  // As SelectAtStart, but by what calls have taught since. Alike on all ranks in the course of the same call, not
+  // before.
+  Selection Select(Collective operation, int64_t bytes, int rails) const {
+    return refiner_.selector().Select({operation, bytes, hosts(), rails, most_local_});
+  }
+  Refiner& refiner() { return refiner_; }
+  TimePoint Now() const { return links_.now ? links_.now() : std::chrono::steady_clock::now(); }
   Streams& streams() { return *streams_; }
   uint64_t NextCall() { return ++calls_; }
 
@@ -122,6 +136,7 @@ class Team {
   int rails_ = 0;
   int most_local_ = 0;
   std::unique_ptr<Streams> streams_;
+  Refiner refiner_;
   uint64_t calls_ = 0;
   std::atomic<bool> announced_{false};
   std::atomic<bool> told_{false};

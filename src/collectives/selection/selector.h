@@ -43,6 +43,9 @@ class Selector {
 
   const PathModel& model() const { return model_; }
 
+  // Nothing is forced, nor is the model nominal because somebody wanted the same choices in every run.
+  bool may_be_refined() const { return forced_.ToString().empty(); }
+
   // For so many bytes, rounded up a little (by a quarter at most), and remembered. A forced algorithm comes with
   // kForcedChunkBytes, so that its results do not depend on the model: they are the same bits in every run.
   Selection Select(const SelectionCase& what);

@@ -31,11 +31,12 @@ std::shared_ptr<Group> HostOfOne(int rank) {
 
 }  // namespace
 
-SimWorld::SimWorld(const sim::NetworkOptions& options, bool checksum, internal::ForcedAlgorithms forced)
+SimWorld::SimWorld(const sim::NetworkOptions& options, bool checksum, internal::ForcedAlgorithms forced,
+                   std::optional<internal::PathModel> believed)
     : network_(std::make_unique<sim::SimNetwork>(options)),
       selector_(std::make_shared<internal::Selector>(
-          internal::PathModel{.latency = std::chrono::duration<double>(options.link.latency).count(),
-                              .bytes_per_second = options.link.bytes_per_second},
+          believed.value_or(internal::PathModel{.latency = std::chrono::duration<double>(options.link.latency).count(),
+                                                .bytes_per_second = options.link.bytes_per_second}),
           forced)) {
   std::vector<int> ranks(static_cast<size_t>(options.ranks));
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -52,7 +53,8 @@ SimWorld::SimWorld(const sim::NetworkOptions& options, bool checksum, internal::
                 }
               }
             },
-        .selector = selector_};
+        .selector = selector_,
+        .now = [this] { return network_->now(); }};
     teams_.push_back(std::make_shared<Team>(HostOfOne(rank), internal::PlacesOf(ranks, ranks), rank, 77, links));
   }
 }

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,9 @@ namespace gyre {
 
 class SimWorld {
  public:
-  explicit SimWorld(const sim::NetworkOptions& options, bool checksum = false, internal::ForcedAlgorithms forced = {});
+  // `believed`: what the ranks take the network for at the start; empty: for what it is.
+  explicit SimWorld(const sim::NetworkOptions& options, bool checksum = false, internal::ForcedAlgorithms forced = {},
+                    std::optional<internal::PathModel> believed = {});
 
   int size() const { return static_cast<int>(teams_.size()); }
   sim::SimNetwork& network() { return *network_; }
