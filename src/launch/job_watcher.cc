@@ -126,8 +126,10 @@ bool JobWatcher::HangBegins(TimePoint now) {
 
 void JobWatcher::WriteMetrics() {
   metrics_due_ = false;
-  if (options_.metrics_file.empty()) return;
-  Warn(Annotate(WriteWholeFile(options_.metrics_file, board_.Metrics()), "--metrics-file"));
+  if (options_.metrics_file.empty() || metrics_lost_) return;
+  const absl::Status written = WriteWholeFile(options_.metrics_file, board_.Metrics());
+  metrics_lost_ = !written.ok();
+  Warn(Annotate(written, "--metrics-file"));
 }
 
 void JobWatcher::Warn(const absl::Status& status) {

@@ -19,7 +19,9 @@ IMAGES = pathlib.Path(__file__).resolve().parents[2] / "k8s" / "images"
 JOB = "gyre"
 
 # $1 host name, $2 hosts file, $3 size of /dev/shm, $4 ssh's configuration, then the command. /run/sshd is the image's.
+# What this machine's root has its shells do at a login is not for pods, where it may be killed half-way.
 ENTER = """
+for file in ~root/.bashrc /etc/bash.bashrc; do [ ! -e "$file" ] || mount --bind /dev/null "$file"; done
 hostname "$1" && mount --bind "$2" /etc/hosts && mount -t tmpfs -o size="$3" tmpfs /dev/shm &&
 mount -t tmpfs tmpfs /run && mkdir -m 755 /run/sshd && mount --bind "$4" /etc/ssh/ssh_config || exit 99
 shift 4; exec "$@"
