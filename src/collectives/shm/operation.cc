@@ -143,7 +143,7 @@ bool Operation::FailFor(const shm::Node::Loss& loss) {
 bool Operation::FailLate() {
   std::string reason = "it waited for earlier calls";
   if (state_ == State::kPosted) {
-    const std::string missing = MissingRanks();
+    const std::string missing = Awaited();
     reason = missing.empty() ? "it was still at work" : absl::StrCat(missing, " did not come");
   }
   const std::string text = absl::StrFormat("%s timed out after %.3g s: %s", Context(),
@@ -152,8 +152,9 @@ bool Operation::FailLate() {
               {-1, absl::StrCat(group_.RankName(group_.rank()), " gave the communicator up: ", text)});
 }
 
-std::string Operation::MissingRanks() {
+std::string Operation::Awaited() {
   std::string names;
+  if (state_ != State::kPosted) return names;
   for (int m = 0; m < size(); ++m) {
     if (!meeting().HasPosted(m)) absl::StrAppend(&names, names.empty() ? "" : ", ", group_.RankName(Member(m)));
   }
