@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "commands.h"
@@ -19,15 +21,22 @@ struct Row {
   Times times;
 };
 
-// The slowest rank of each sample counts. `name`: of the sample with this number.
+// Until it is done, without any help by this thread.
+absl::Status Watch(Work work) {
+  while (!work.Done()) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  return work.Wait();
+}
+
+// The slowest rank of each sample counts. `name`: of the sample with this number. `attended`: somebody waits.
 template <typename Name>
 absl::StatusOr<Times> Sample(Communicator& world, NamedOperations& named, std::vector<float>& data, int samples,
-                             Name name) {
+                             Name name, bool attended = true) {
   std::vector<double> times(static_cast<size_t>(samples));
   for (size_t i = 0; i < times.size(); ++i) {
     RETURN_IF_ERROR(world.Barrier());
     const auto start = std::chrono::steady_clock::now();
-    RETURN_IF_ERROR(named.AllReduce(name(i), data, {.op = ReduceOp::kMax}).Wait());
+    Work work = named.AllReduce(name(i), data, {.op = ReduceOp::kMax});
+    RETURN_IF_ERROR(attended ? work.Wait() : Watch(std::move(work)));
     times[i] = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
   }
   RETURN_IF_ERROR(world.AllReduce(times, {.op = ReduceOp::kMax}));
@@ -49,13 +58,14 @@ absl::Status RunNamed(const NamedOptions& options) {
   const NamedStatistics before = named->statistics();
   ASSIGN_OR_RETURN(const Times frozen, Sample(world, *named, data, options.samples, same));
   const NamedStatistics after = named->statistics();
+  ASSIGN_OR_RETURN(const Times unattended, Sample(world, *named, data, options.samples, same, false));
   ASSIGN_OR_RETURN(const Times negotiated, Sample(world, *named, data, options.samples, fresh));
   RETURN_IF_ERROR(world.Barrier());
   if (world.rank() != 0) return absl::OkStatus();
   std::printf("# allreduce of %lld bytes by name, %d ranks, submission to end, us\n", static_cast<long long>(bytes),
               world.size());
   std::printf("#      order       min    median       p99\n");
-  for (const Row& row : {Row{"frozen", frozen}, Row{"negotiated", negotiated}}) {
+  for (const Row& row : {Row{"frozen", frozen}, Row{"unattended", unattended}, Row{"negotiated", negotiated}}) {
     std::printf("%12s %9.2f %9.2f %9.2f\n", row.what, row.times.min, row.times.median, row.times.p99);
   }
   std::printf("# control messages of rank 0 in %lld frozen operations: %lld\n",

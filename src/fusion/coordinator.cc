@@ -1,6 +1,7 @@
 #include "fusion/coordinator.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,10 @@
 namespace gyre::internal {
 
 namespace {
+
+// After how much of an operation's time it is worth a warning that it still waits.
+constexpr int kPartOfTimeout = 4;
+constexpr std::chrono::seconds kLongestPatience{10};
 
 std::string Named(const std::string& name, const NamedSignature& signature) {
   return absl::StrCat("tensor '", name, "' (", Describe(signature), ")");
@@ -74,6 +79,8 @@ absl::Status Coordinator::Announce(int from, const Announcement& announcement, T
     entry.reported.resize(static_cast<size_t>(size_));
     entry.counts.resize(static_cast<size_t>(size_));
     entry.deadline = TimePoint::max();
+    const std::chrono::microseconds patience = std::chrono::microseconds(announcement.left_us) / kPartOfTimeout;
+    entry.warning = now + std::min<Duration>(patience, kLongestPatience);
   }
   if (entry.reported[me]) return absl::InternalError(absl::StrCat("rank ", from, " reported '", name, "' twice"));
   entry.reported[me] = true;
@@ -269,35 +276,42 @@ bool Coordinator::PayDebt(int from, const std::string& name) {
 
 void Coordinator::Tick(TimePoint now) {
   if (now < deadline_) return;
+  WarnOfLate(now);
   std::vector<std::pair<uint64_t, std::string>> late;
   for (const auto& [name, entry] : entries_) {
     if (entry.deadline <= now) late.emplace_back(entry.sequence, name);
   }
   std::ranges::sort(late);
   for (const auto& [sequence, name] : late) {
-    if (entries_.contains(name)) Fail(name, Late(name));
+    if (entries_.contains(name)) Fail(name, absl::DeadlineExceededError(absl::StrCat(WhoIsMissing(name), " in time")));
   }
   FindDeadline();
 }
 
-// Names the ranks that did not submit it, or the first of its group that they did not.
-absl::Status Coordinator::Late(const std::string& name) const {
+void Coordinator::WarnOfLate(TimePoint now) {
+  for (auto& [name, entry] : entries_) {
+    if (entry.warning > now) continue;
+    entry.warning = TimePoint::max();
+    warnings_.push_back(absl::StrCat(WhoIsMissing(name), " yet"));
+  }
+}
+
+// The ranks that did not submit it, or the first of its group that they did not.
+std::string Coordinator::WhoIsMissing(const std::string& name) const {
   for (const std::string& member : MembersOf(name)) {
     const Entry& entry = entries_.at(member);
     const std::vector<int32_t> missing = Missing(entry, false);
     if (missing.empty()) continue;
     const std::string of_group = member == name ? "" : absl::StrCat(" of the group of '", name, "'");
-    return absl::DeadlineExceededError(
-        absl::StrCat(Named(member, entry.signature), of_group, " was not submitted by ", Ranks(missing), " in time"));
+    return absl::StrCat(Named(member, entry.signature), of_group, " was not submitted by ", Ranks(missing));
   }
-  return absl::DeadlineExceededError(
-      absl::StrCat(Named(name, entries_.at(name).signature), " waited for the rest of its group"));
+  return absl::StrCat(Named(name, entries_.at(name).signature), " was not followed by the rest of its group");
 }
 
 void Coordinator::FindDeadline() {
   deadline_ = TimePoint::max();
   for (const auto& [name, entry] : entries_) {
-    deadline_ = std::min(deadline_, entry.deadline);
+    deadline_ = std::min({deadline_, entry.deadline, entry.warning});
   }
 }
 

@@ -32,6 +32,10 @@ class Coordinator {
   // Ends what has waited until its deadline.
   void Tick(TimePoint now);
 
+  // What has waited for a quarter of its time, or 10 s, since the first rank reported it, in words that name the ranks
+  // that have not. Each operation once.
+  std::vector<std::string> TakeWarnings() { return std::exchange(warnings_, {}); }
+
   // When Tick has something to do next.
   TimePoint deadline() const { return deadline_; }
 
@@ -46,6 +50,7 @@ class Coordinator {
     std::vector<bool> reported{};
     std::vector<int64_t> counts{};
     TimePoint deadline{};
+    TimePoint warning = TimePoint::max();
     uint64_t sequence = 0;
   };
 
@@ -73,7 +78,8 @@ class Coordinator {
   absl::Status WhyNotWithout(const Entry& entry) const;
   void Fail(const std::string& name, const absl::Status& status);
   void FailOne(const std::string& name, const absl::Status& status);
-  absl::Status Late(const std::string& name) const;
+  std::string WhoIsMissing(const std::string& name) const;
+  void WarnOfLate(TimePoint now);
   std::vector<int32_t> Missing(const Entry& entry, bool with_joined) const;
   void FindDeadline();
   Decision& Decide(DecisionKind kind);
@@ -91,6 +97,7 @@ class Coordinator {
   CycleTracker cycles_;
   uint64_t needed_cycles_ = kFirstCycles;
   std::vector<Decision> decisions_;
+  std::vector<std::string> warnings_;
 
   static constexpr uint64_t kFirstCycles = 3, kMostCycles = 768;
 };

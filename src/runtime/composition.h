@@ -53,6 +53,7 @@ class RuntimeState {
   ~RuntimeState();
 
   const Config& config() const { return config_; }
+  const Logger& logger() const { return logger_; }
   const std::shared_ptr<shm::Node>& node() const { return node_; }
   const std::shared_ptr<Progress>& progress() const { return progress_; }
   const Meetings& world() const { return world_; }

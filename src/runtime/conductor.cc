@@ -136,7 +136,10 @@ bool Conductor::Check(TimePoint now) {
     std::lock_guard lock(mutex_);
     if (leaving_ && now >= leave_by_ && !broken_) asked_.store(true);
   }
-  if (coordinator_) coordinator_->Tick(now);
+  if (coordinator_) {
+    coordinator_->Tick(now);
+    for (const std::string& late : coordinator_->TakeWarnings()) state_->runtime().logger()->warn("{}", late);
+  }
   negotiator_.Tick(now);
   Advance();
   FindDeadline();
@@ -196,8 +199,7 @@ void Conductor::Accept(Wish& wish) {
 
 // For threads that wait for what has ended.
 void Conductor::RingWaiters() {
-  shm::Node& node = *state_->runtime().node();
-  node.block(node.rank()).doorbell.Ring();
+  state_->runtime().progress()->Ring();
 }
 
 // --- Messages ---

@@ -24,6 +24,10 @@ std::string Names(const std::vector<fusion::TensorInfo>& tensors, const std::vec
   return text;
 }
 
+// After how much of a call's time it is worth a warning that it still waits, and how often.
+constexpr int kPartOfTimeout = 4;
+constexpr std::chrono::seconds kLongest{10}, kBetweenWarnings{60};
+
 }  // namespace
 
 GradientStep::GradientStep(const CommunicatorState& communicator, fusion::Gradients& gradients,
@@ -35,6 +39,7 @@ void GradientStep::Restart(int64_t number) {
   number_ = number;
   next_ = 0;
   ended_ = false;
+  waits_since_ = TimePoint{};
   awaited_.store(false);
   SetDeadline(TimePoint::max());
 }
@@ -44,8 +49,7 @@ Lane& GradientStep::lane() const {
 }
 
 void GradientStep::Nudge() const {
-  shm::Node& node = group().node();
-  node.block(node.rank()).doorbell.Ring();
+  communicator_.runtime().progress()->Ring();
 }
 
 bool GradientStep::AddWaits(std::vector<pollfd>& waits) const {
@@ -101,6 +105,7 @@ absl::Status GradientStep::Launch() {
     call_ = &within_host_.emplace(group(), call, SignatureOf(call));
   }
   launched_ = std::chrono::steady_clock::now();
+  waits_since_ = launched_;
   call_->StartClock(launched_);
   SetDeadline(call_->deadline());
   return absl::OkStatus();
@@ -129,6 +134,7 @@ bool GradientStep::Deliver() {
   call_ = nullptr;
   within_host_.reset();
   over_hosts_.reset();
+  waits_since_ = TimePoint{};
   SetDeadline(TimePoint::max());
   if (!status.ok()) return !End(Annotate(status, NameOf(parts_[next_])));
   gradients_.Deliver(parts_[next_]);
@@ -144,8 +150,28 @@ bool GradientStep::End(absl::Status status) {
 
 bool GradientStep::Check(TimePoint now) {
   if (ended_) return true;
+  WarnIfLate(now);
   if (call_ == nullptr) return CheckOwn(now);
   return call_->Check(now) && !Deliver();
+}
+
+// Names who is late, long before the deadline does.
+void GradientStep::WarnIfLate(TimePoint now) {
+  if (waits_since_ == TimePoint{}) waits_since_ = now;
+  const Duration late = std::min<Duration>(settings_.timeout / kPartOfTimeout, kLongest);
+  if (now - waits_since_ < late || now < quiet_until_) return;
+  quiet_until_ = now + kBetweenWarnings;
+  const std::string what = call_ == nullptr ? absl::StrCat("step ", number_, ", ", Absent()) : Awaited();
+  communicator_.runtime().logger()->warn("{}, for {:.3g} s", what,
+                                         std::chrono::duration<double>(now - waits_since_).count());
+}
+
+// What the call in course waits for; of a compressed one nobody can say.
+std::string GradientStep::Awaited() {
+  std::string ranks;
+  if (over_hosts_ != nullptr) ranks = over_hosts_->Awaited();
+  if (within_host_) ranks = within_host_->Awaited();
+  return absl::StrCat(NameOf(parts_[next_]), ": ", ranks.empty() ? "under way" : absl::StrCat("waiting for ", ranks));
 }
 
 // Between calls: whether there is cause to wait no longer for gradients of this rank.

@@ -71,6 +71,8 @@ class GradientStep final : public Pollable {
   void TellObserver(const absl::Status& status) const;
   bool End(absl::Status status);
   bool CheckOwn(TimePoint now);
+  void WarnIfLate(TimePoint now);
+  std::string Awaited();
   bool FailLate();
   void Break(const absl::Status& status);
   void SetDeadline(TimePoint at) { deadline_.store(at.time_since_epoch().count(), std::memory_order_relaxed); }
@@ -90,6 +92,8 @@ class GradientStep final : public Pollable {
   CompressedCall* compressed_ = nullptr;               // likewise, the compressor's
   Pollable* call_ = nullptr;                           // which of them
   TimePoint launched_;                                 // when that was
+  TimePoint waits_since_{};                            // between calls; not set: from the next check on
+  TimePoint quiet_until_{};                            // no warning before
   bool ended_ = false;
   std::atomic<bool> awaited_{false};
   std::atomic<Duration::rep> deadline_{TimePoint::max().time_since_epoch().count()};

@@ -21,7 +21,7 @@ absl::Status Progress::Run(const std::shared_ptr<void>& owner, Lane& lane, Polla
     // Behind what is queued. The queue lets go of the operation before Wait returns.
     operation.StartClock(std::chrono::steady_clock::now());
     Queue(owner, lane, std::shared_ptr<Pollable>(std::shared_ptr<void>(), &operation));
-    doorbell().Ring();  // whoever drives the lane may sleep beyond this one's deadline
+    Ring();  // whoever drives the lane may sleep beyond this one's deadline
     Wait(operation);
     return operation.status();
   }
@@ -59,9 +59,14 @@ void Progress::Start(const std::shared_ptr<void>& owner, Lane& lane, std::shared
 
 bool Progress::Nudge(Lane& lane) {
   const shm::Progress progress = lane.Drive(nullptr);
-  if (progress == shm::Progress::kNone) doorbell().Ring();
+  if (progress == shm::Progress::kNone) Ring();
   if (progress == shm::Progress::kDone) OnEnded();
   return progress != shm::Progress::kNone;
+}
+
+void Progress::Ring() {
+  doorbell().Ring();
+  wakers_.WakeAll();
 }
 
 void Progress::Queue(const std::shared_ptr<void>& owner, Lane& lane, std::shared_ptr<Pollable> operation) {
@@ -75,7 +80,7 @@ void Progress::Queue(const std::shared_ptr<void>& owner, Lane& lane, std::shared
 void Progress::WakeBackground() {
   { std::lock_guard lock(mutex_); }  // whoever is about to wait has seen the change, or waits already
   wake_.notify_one();
-  doorbell().Ring();
+  Ring();
 }
 
 // For all that is queued.
@@ -133,7 +138,7 @@ void Progress::OnEnded() {
     std::erase_if(active_, [](const auto& lane) { return lane->empty(); });
     active_count_.store(active_.size());
   }
-  doorbell().Ring();  // for whoever waits for what has ended
+  Ring();  // for whoever waits for what has ended
 }
 
 TimePoint Progress::NextDeadline() {
@@ -150,13 +155,21 @@ bool Progress::AddWaits(std::vector<pollfd>& waits) {
   return nothing_else;
 }
 
-// Until the doorbell rings or a descriptor is ready. One thread cannot wait for both: while it waits for descriptors it
-// looks at the rest now and then, often where other ranks of the host may be about to ring.
+// Until the doorbell rings or a descriptor is ready. One thread cannot wait for both: while it waits for descriptors,
+// threads of this process wake it by one more of these. Other ranks of the host cannot, nor can the monitor: it looks
+// now and then, often where ranks may be about to ring.
 void Progress::Sleep(uint32_t rings, std::chrono::nanoseconds at_most, std::vector<pollfd>& waits, bool nothing_else) {
   if (waits.empty()) return shm::SleepOnDoorbell(doorbell(), rings, at_most);
-  const std::chrono::nanoseconds longest = nothing_else ? std::chrono::milliseconds(20) : std::chrono::milliseconds(1);
-  const timespec timeout{.tv_sec = 0, .tv_nsec = std::min(at_most, longest).count()};
-  ppoll(waits.data(), waits.size(), &timeout, nullptr);
+  const int waker = wakers_.Take();
+  if (waker >= 0) waits.push_back({.fd = waker, .events = POLLIN, .revents = 0});
+  // Who has rung before the waker was taken did not wake it.
+  if (doorbell().rings.load() == rings) {
+    const std::chrono::nanoseconds longest =
+        nothing_else ? std::chrono::milliseconds(20) : std::chrono::milliseconds(1);
+    const timespec timeout{.tv_sec = 0, .tv_nsec = std::min(at_most, longest).count()};
+    ppoll(waits.data(), waits.size(), &timeout, nullptr);
+  }
+  wakers_.Give(waker);
 }
 
 bool Progress::MayRest() const {

@@ -12,6 +12,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "collectives/lane.h"
+#include "runtime/poll_wakers.h"
 #include "transport/shm/node.h"
 #include "transport/shm/waiter.h"
 
@@ -33,6 +34,9 @@ class Progress {
   // What is queued in the lane can go on: drives it once on this thread; true if it moved. Otherwise another thread may
   // drive it: sees to it that who sleeps looks again.
   bool Nudge(Lane& lane);
+
+  // What a thread of this process may be asleep for has changed, by a sequentially consistent store: all look again.
+  void Ring();
 
   // Returns when the operation is done; advances whatever is queued meanwhile.
   void Wait(Pollable& operation);
@@ -58,6 +62,7 @@ class Progress {
 
   const std::shared_ptr<shm::Node> node_;
   const shm::WaitPolicy policy_;
+  PollWakers wakers_;
   std::atomic<int> helpers_{0};  // threads in Wait
   std::atomic<size_t> active_count_{0};
   std::atomic<bool> stopped_{false};

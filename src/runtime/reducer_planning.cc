@@ -71,14 +71,10 @@ absl::StatusOr<fusion::Plan> Decode(std::span<const int32_t> numbers, std::span<
     const int32_t tensor = numbers[i], bucket = numbers[i + 1];
     if (tensor < 0 || tensor >= std::ssize(tensors) || seen[static_cast<size_t>(tensor)]) return wrong();
     seen[static_cast<size_t>(tensor)] = true;
-    if (bucket == std::ssize(members)) {
-      members.emplace_back();
-    } else if (bucket + 1 != std::ssize(members)) {
-      return wrong();
-    } else if (tensors[static_cast<size_t>(tensor)].dtype !=
-               tensors[static_cast<size_t>(members.back().front())].dtype) {
-      return wrong();
-    }
+    if (bucket == std::ssize(members)) members.emplace_back();
+    if (bucket < 0 || bucket + 1 != std::ssize(members)) return wrong();
+    const int first = members.back().empty() ? tensor : members.back().front();
+    if (tensors[static_cast<size_t>(tensor)].dtype != tensors[static_cast<size_t>(first)].dtype) return wrong();
     members.back().push_back(tensor);
   }
   fusion::Plan plan;

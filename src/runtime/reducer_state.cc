@@ -178,6 +178,11 @@ absl::Status GradientReducer::State::PlanAfterStep(StepSummary& summary) {
   if (ready_times_ != nullptr) ready_times_->EndStep(steps_ >= kFirstRecorded);
   if (steps_ < (by_cost() ? kLastTimed : kFirstRecorded)) return absl::OkStatus();
   ASSIGN_OR_RETURN(fusion::Plan plan, Replan(summary));
+  if (communicator_->rank() == 0) {
+    ranks_->runtime().logger()->debug(
+        "planned {} buckets, the last one of {} bytes; a bucket takes {:.3g} s, a byte {:.3g} s", plan.buckets.size(),
+        plan.buckets.empty() ? 0 : plan.buckets.back().bytes(), cost_.seconds_per_bucket, cost_.seconds_per_byte);
+  }
   Follow(std::move(plan));
   planned_ = true;
   ready_times_.reset();

@@ -1,5 +1,6 @@
 #include "fusion/negotiation.h"
 
+#include "fusion/coordinator.h"
 #include "fusion/negotiation_world.h"
 #include "gtest/gtest.h"
 #include "support/status_matchers.h"
@@ -82,6 +83,34 @@ TEST(Negotiation, OneRankAloneLeavesTheFrozenOrder) {
     EXPECT_TRUE(EndOf(world, rank, "b", 9).ok());
     EXPECT_TRUE(EndOf(world, rank, "a", 9).ok());
   }
+}
+
+TEST(Negotiation, ARankThatIsLateIsNamedLongBefore) {
+  const auto report = [](const std::string& name, Duration left) {
+    return internal::Report{
+        .announcements = {{name, {.count = 10}, std::chrono::duration_cast<microseconds>(left).count()}}};
+  };
+  internal::Coordinator coordinator(3);
+  const TimePoint start{seconds(1000)};
+  ASSERT_TRUE(coordinator.OnReport(2, report("slow", seconds(300)), start).ok());
+  ASSERT_TRUE(coordinator.OnReport(2, report("short", seconds(8)), start).ok());
+  ASSERT_TRUE(coordinator.OnReport(0, report("slow", seconds(300)), start + seconds(1)).ok());
+  EXPECT_EQ(coordinator.deadline(), start + seconds(2));
+  coordinator.Tick(start + seconds(1));
+  EXPECT_TRUE(coordinator.TakeWarnings().empty());
+  coordinator.Tick(start + seconds(2));
+  EXPECT_THAT(coordinator.TakeWarnings(),
+              testing::ElementsAre("tensor 'short' (allreduce(f32, 10 elements, sum)) was not submitted by rank 0, "
+                                   "rank 1 yet"));
+  EXPECT_EQ(coordinator.deadline(), start + seconds(8));
+  ASSERT_TRUE(coordinator.OnReport(0, report("short", seconds(8)), start + seconds(3)).ok());
+  ASSERT_TRUE(coordinator.OnReport(1, report("short", seconds(8)), start + seconds(3)).ok());
+  EXPECT_EQ(coordinator.deadline(), start + seconds(10));
+  coordinator.Tick(start + seconds(10));
+  EXPECT_THAT(coordinator.TakeWarnings(), testing::ElementsAre(HasSubstr("'slow' (allreduce(f32, 10 elements, sum)) "
+                                                                         "was not submitted by rank 1 yet")));
+  coordinator.Tick(start + seconds(200));
+  EXPECT_TRUE(coordinator.TakeWarnings().empty()) << "once";
 }
 
 TEST(Negotiation, ARankThatNeverSubmitsIsNamedAtTheDeadline) {

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include "fusion/plan.h"
 #include "runtime/reducer_fixture.h"
 
 namespace gyre {
@@ -133,6 +134,30 @@ TEST(ReducerDeadline, NamesTheRankThatNeverCame) {
     over = true;
     wake.notify_one();
   });
+}
+
+// Rank 1 has its second gradient late, on one host and on two. Everybody says so, and the step ends well.
+TEST(ReducerDeadline, WarnsOfWhoIsLate) {
+  for (const std::vector<int>& hosts : {std::vector<int>{2}, {1, 1}}) {
+    const std::vector<fusion::TensorInfo> tensors = {{"layer0", 100, DType::kF32}, {"layer1", 20, DType::kF32}};
+    const std::vector<int> order = {1, 0};
+    const std::string plan = fusion::ToText({tensors, PlanBySize(tensors, order, 1)});
+    testing::internal::CaptureStderr();
+    RunThreads(2, [&](const Rank& rank) {
+      Trainer trainer(rank, {{{100}}, {{20}}});
+      ASSERT_THAT(
+          trainer.StartIn(JoinJob(rank, JobOptions(rank, hosts)), {.plan = plan, .timeout = std::chrono::seconds(4)}),
+          IsOk());
+      ASSERT_THAT(trainer.Give(1, 1, false), IsOk());
+      if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1800));  // computes for long
+      ASSERT_THAT(trainer.Give(0, 1, false), IsOk());
+      ASSERT_THAT(trainer.reducer->Wait(), IsOk());
+    });
+    const std::string log = testing::internal::GetCapturedStderr();
+    EXPECT_THAT(log, testing::ContainsRegex(
+                         "warning rank 0: step 1, gradients \"layer0\": waiting for [^,]*rank 1[^,]*, for 1"));
+    EXPECT_THAT(log, testing::ContainsRegex("warning rank 1: step 1, gradients not ready: \"layer0\", for 1"));
+  }
 }
 
 TEST(ReducerLoss, ARankKilledInMidStepIsNamed) {

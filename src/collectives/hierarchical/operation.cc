@@ -215,16 +215,19 @@ bool HierarchicalOperation::FindEndedStream(TimePoint now) {
   return FailFor({-1, shm::Node::Loss::End::kLeft, std::string(stage_.network->status().message())});
 }
 
-bool HierarchicalOperation::FailLate() {
-  std::string reason = "it waited for earlier calls";
-  if (state_ == State::kUnderWay) {
-    std::vector<std::string> names;
-    if (stage_.network != nullptr) {
-      for (const int rank : stage_.network->Awaited()) names.push_back(NameOf(rank));
-    }
-    reason = names.empty() ? "the host's other ranks did not come"
-                           : absl::StrCat(absl::StrJoin(names, ", "), " did not come, or not far enough");
+std::string HierarchicalOperation::Awaited() const {
+  if (state_ != State::kUnderWay) return "";
+  std::vector<std::string> names;
+  if (stage_.network != nullptr) {
+    for (const int rank : stage_.network->Awaited()) names.push_back(NameOf(rank));
   }
+  return names.empty() ? "the host's other ranks" : absl::StrJoin(names, ", ");
+}
+
+bool HierarchicalOperation::FailLate() {
+  const std::string awaited = Awaited();
+  const std::string reason =
+      awaited.empty() ? "it waited for earlier calls" : absl::StrCat(awaited, " did not come, or not far enough");
   const std::string text = absl::StrFormat("%s timed out after %.3g s: %s", Context(),
                                            std::chrono::duration<double>(*call_.timeout).count(), reason);
   return Fail(absl::DeadlineExceededError(text), {-1, GaveUp(text)});

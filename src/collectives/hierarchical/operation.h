@@ -26,6 +26,9 @@ class HierarchicalOperation : public Pollable {
   TimePoint deadline() const final { return deadline_; }
   bool AddWaits(std::vector<pollfd>& waits) const final;
 
+  // Who has not come, or not far enough, in words; empty: it has not begun. For its lane's driver.
+  std::string Awaited() const;
+
  protected:
   struct Stage {
     std::vector<std::unique_ptr<Operation>> local;

@@ -149,7 +149,7 @@ bool Operation::FailFor(const shm::Node::Loss& loss) {
 bool Operation::FailLate() {
   std::string reason = "it waited for earlier calls";
   if (state_ == State::kPosted) {
-    const std::string missing = MissingRanks();
+    const std::string missing = Awaited();
     reason = missing.empty() ? "it was still at work" : absl::StrCat(missing, " did not come");
   }
   const std::string text = absl::StrFormat("%s timed out after %.3g s: %s", Context(),
@@ -159,10 +159,11 @@ bool Operation::FailLate() {
 }
 
 // Those furthest behind: where not all meet all in a round, others wait for them too.
-std::string Operation::MissingRanks() {
+std::string Operation::Awaited() {
+  std::string names;
+  if (state_ != State::kPosted) return names;
   uint64_t last = meeting().round();
   for (int m = 0; m < size(); ++m) last = std::min(last, meeting().PostedBy(m));
-  std::string names;
   for (int m = 0; m < size() && last < meeting().round(); ++m) {
     if (meeting().PostedBy(m) == last) absl::StrAppend(&names, names.empty() ? "" : ", ", group_.RankName(Member(m)));
   }

@@ -30,6 +30,10 @@ class Operation : public Pollable {
 
   Channel& channel() const { return channel_; }
 
+  // The ranks that have not come to the round in hand, in words; empty where all have, or it has not begun. For its
+  // lane's driver.
+  std::string Awaited();
+
   // Its owner ends without it; other ranks may go on with it. It must not be polled any more.
   void Abandon() {
     if (state_ == State::kPosted) OnGivenUp();
@@ -98,7 +102,6 @@ class Operation : public Pollable {
   bool FailLate();
   int Member(int channel_member) const { return channel_.members[static_cast<size_t>(channel_member)]; }
   std::string CallOf(int channel_member);
-  std::string MissingRanks();
 
   Group& group_;
   Channel& channel_;
