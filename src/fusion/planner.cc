@@ -1,6 +1,7 @@
 #include "fusion/planner.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -12,10 +13,38 @@ namespace {
 constexpr double kTolerance = 0.01;  // of the uncovered time: what fewer buckets are worth
 constexpr size_t kMostPieces = 512;
 constexpr int64_t kPiecesOfAll = 256;
+constexpr double kMostBytes = 8 << 20, kMostOfFixed = 4;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 double Cost(const CostModel& model, int64_t bytes) {
   return model.seconds_per_bucket + static_cast<double>(bytes) * model.seconds_per_byte;
+}
+
+int64_t MostBytes(const CostModel& model) {
+  constexpr double kAll = int64_t{1} << 62;
+  const double bytes =
+      model.seconds_per_byte > 0 ? kMostOfFixed * model.seconds_per_bucket / model.seconds_per_byte : kAll;
+  return static_cast<int64_t>(std::clamp(bytes, kMostBytes, kAll));
+}
+
+// The buckets of one plan, cut wherever the other one has a border as well.
+Plan Refine(const Plan& plan, const Plan& other, std::span<const TensorInfo> tensors) {
+  std::vector<size_t> bucket_of(tensors.size());
+  for (size_t b = 0; b < other.buckets.size(); ++b) {
+    for (const int tensor : other.buckets[b].tensors) bucket_of[static_cast<size_t>(tensor)] = b;
+  }
+  Plan refined;
+  for (const Bucket& bucket : plan.buckets) {
+    std::vector<int> members;
+    for (const int tensor : bucket.tensors) {
+      const bool cut =
+          !members.empty() && bucket_of[static_cast<size_t>(tensor)] != bucket_of[static_cast<size_t>(members.back())];
+      if (cut) refined.buckets.push_back(MakeBucket(tensors, std::exchange(members, {})));
+      members.push_back(tensor);
+    }
+    refined.buckets.push_back(MakeBucket(tensors, std::move(members)));
+  }
+  return refined;
 }
 
 int64_t Aligned(int64_t bytes) {
@@ -184,6 +213,19 @@ CostModel FitCost(std::span<const CostSample> samples) {
   }
   model.seconds_per_bucket = std::max(0.0, small.seconds - static_cast<double>(small.bytes) * model.seconds_per_byte);
   return model;
+}
+
+Plan PlanCautiously(std::span<const TensorInfo> tensors, std::span<const double> ready, const CostModel& model) {
+  const auto times = [&](double factor) {
+    return CostModel{factor * model.seconds_per_bucket, factor * model.seconds_per_byte};
+  };
+  const auto uncovered = [&](const Plan& plan) {
+    return UncoveredSeconds(plan, tensors, ready, model) + UncoveredSeconds(plan, tensors, ready, times(2));
+  };
+  const int64_t most = MostBytes(model);
+  const Plan likely = PlanByCost(tensors, ready, model, most), slow = PlanByCost(tensors, ready, times(2), most);
+  std::array<Plan, 3> plans = {slow, likely, Refine(slow, likely, tensors)};
+  return std::move(*std::ranges::min_element(plans, {}, uncovered));
 }
 
 Plan PlanByCost(std::span<const TensorInfo> tensors, std::span<const double> ready, const CostModel& model,

@@ -41,6 +41,13 @@ CostModel FitCost(std::span<const CostSample> samples);
 Plan PlanByCost(std::span<const TensorInfo> tensors, std::span<const double> ready, const CostModel& model,
                 int64_t most_bytes = std::numeric_limits<int64_t>::max());
 
+// For costs that are not quite known: of the plan by cost, that by twice the cost, and the one with the borders of
+// both, the one that leaves the least uncovered if costs are as given and if they are twice that, taken together.
+// Communication that is hidden just so is not hidden when it takes longer beside the computation than by itself. For
+// the same reason a bucket has 8 MiB at most (or one tensor), or as much as takes four times what a bucket costs
+// without any bytes.
+Plan PlanCautiously(std::span<const TensorInfo> tensors, std::span<const double> ready, const CostModel& model);
+
 // From the moment when all tensors are ready to the end of the last bucket, by the same model, for any plan.
 // REQUIRES: as above, and the plan is for these tensors.
 double UncoveredSeconds(const Plan& plan, std::span<const TensorInfo> tensors, std::span<const double> ready,

@@ -22,21 +22,6 @@ constexpr double kLongEnough = 0.01;  // seconds
 // takes tens of microseconds, which calls in a row do not show.
 constexpr double kWakeUpSeconds = 50e-6;
 
-// Communication that is hidden just so is not hidden when it takes longer beside the computation than by itself, as it
-// does, or when a step computes faster than the ones that were timed. So what is planned for is slower than measured.
-constexpr double kCaution = 2;
-
-// For the same reason what could wait for long does not all wait: a bucket has at most so many bytes, or as many as
-// take this many times what a bucket costs without any.
-constexpr double kMostBytes = 8 << 20, kMostOfFixed = 4;
-
-int64_t MostBytes(const fusion::CostModel& cost) {
-  constexpr double kAll = int64_t{1} << 62;
-  const double bytes =
-      cost.seconds_per_byte > 0 ? kMostOfFixed * cost.seconds_per_bucket / cost.seconds_per_byte : kAll;
-  return static_cast<int64_t>(std::clamp(bytes, kMostBytes, kAll));
-}
-
 // The middle one of some calls, as the slowest rank sees it.
 absl::StatusOr<double> TimeAllReduce(Communicator& communicator, std::span<float> data, const CallOptions& options) {
   const ReduceOptions sum{.timeout = options.timeout};
@@ -108,10 +93,7 @@ absl::StatusOr<fusion::Plan> PlanTogether(Communicator& communicator, std::span<
                                           const CallOptions& options) {
   RETURN_IF_ERROR(communicator.AllReduce(ready, {.op = ReduceOp::kMax, .timeout = options.timeout}));
   fusion::Plan plan;
-  if (communicator.rank() == 0) {
-    const fusion::CostModel slower{kCaution * cost.seconds_per_bucket, kCaution * cost.seconds_per_byte};
-    plan = PlanByCost(tensors, ready, slower, MostBytes(cost));
-  }
+  if (communicator.rank() == 0) plan = PlanCautiously(tensors, ready, cost);
   RETURN_IF_ERROR(AdoptPlan(communicator, tensors, plan, options));
   return plan;
 }

@@ -218,6 +218,19 @@ TEST(PlannerTest, NoMoreBytesBetweenBordersThanAllowed) {
   EXPECT_LE(plan.buckets.size(), 16) << "13 that are full, and a few small ones";
 }
 
+// The computation covers the communication; twice that it does not, and then the last bucket's size would not
+// matter. It is small all the same. And what could all travel late begins early.
+TEST(PlannerTest, CautionDoesNotLeaveMuchForTheEnd) {
+  Case one = Even(100, 250'000, 1.4e-3);  // 1 ms each to send
+  const Plan plan = PlanCautiously(one.tensors, one.ready, one.model);
+  EXPECT_LE(plan.buckets.back().tensors.size(), 2u);
+  EXPECT_LE(one.Uncovered(plan), 3e-3);
+  one.ready.back() = 1;
+  const Plan early = PlanCautiously(one.tensors, one.ready, one.model);
+  EXPECT_EQ(early.buckets.back().tensors, std::vector<int>{99});
+  EXPECT_GE(early.buckets.size(), 12u) << "of 8 MiB at most";
+}
+
 TEST(PlannerTest, ManyTensors) {
   std::mt19937_64 random(9);
   const Case one = Random(random, 5000, {DType::kF32, DType::kBF16});
