@@ -122,6 +122,11 @@ gyre_status gyre_reducer_create(gyre_communicator* communicator, gyre_reducer** 
   *reducer = nullptr;
   auto created = gyre::GradientReducer::Create(Of(communicator));
   if (!created.ok()) return Status(created.status());
+  if (std::holds_alternative<gyre::Dgc>((*created)->compression())) {
+    return Wrong(
+        "dgc (GYRE_COMPRESSION) sends velocities in place of averages: this interface cannot say which; take "
+        "another codec");
+  }
   *reducer = new gyre_reducer{*std::move(created)};
   return {};
 }

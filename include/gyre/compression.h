@@ -74,8 +74,8 @@ struct Dgc {
   bool factor_masking = true;  // u is cleared where v is sent (section 3.3), which keeps stale momentum away
   ValueType values = ValueType::kF32;
 
-  // The gradient of each rank is scaled down to norm `clip` / sqrt(ranks) before it is accumulated (section 3.2);
-  // 0: not at all.
+  // The gradient of each rank, with the reducer's prescale in it (and of several micro-batches the mean, if it
+  // averages), is scaled down to norm `clip` / sqrt(ranks) before it is accumulated (section 3.2); 0: not at all.
   float clip = 0;
 
   // Sparsity during the first steps, one value for each `warmup_steps` steps, after which `sparsity` holds.
@@ -88,7 +88,7 @@ struct Dgc {
   int64_t min_elements = 1024;
   std::vector<std::string> dense_names = {};
 
-  // What becomes of elements of a gradient that are NaN or infinite: kDrop treats them as 0 and counts them; kRefuse
+  // What becomes of elements of a gradient that are NaN or infinite: kDrop treats them as 0; kRefuse
   // refuses the tensor and leaves its state as it was, at the price of reading the gradient once more.
   enum class NonFinite : uint8_t { kDrop, kRefuse };
   NonFinite non_finite = NonFinite::kDrop;

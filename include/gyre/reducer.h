@@ -49,7 +49,7 @@ struct ReducerOptions {
   std::optional<double> max_norm = std::nullopt;
 
   // A step whose results hold an infinity or a NaN says so (StepSummary::skipped) on all ranks alike. It is decided
-  // from the results, which all ranks have, and costs no message, but a pass over them.
+  // from the results and costs no message, but a pass over them. Sparse codecs send 0 in place of what is not finite.
   bool skip_non_finite = false;
 
   // Gradients of so many micro-batches are added up on each rank before they are reduced: each ends in a Wait, and only

@@ -155,6 +155,7 @@ absl::StatusOr<std::unique_ptr<Compressor>> Compressor::Create(
   std::vector<ExchangeTensor> described = settings.tensors;
   ASSIGN_OR_RETURN(auto exchange, MakeCompressedExchange(request.compression, std::move(settings)));
   std::unique_ptr<Compressor> made(new Compressor(ranks, request, std::move(described), std::move(exchange), network));
+  made->gradient_scale_ = std::abs(options.prescale) / (options.op == ReduceOp::kAverage ? options.accumulate : 1);
   if (!request.always) {
     ASSIGN_OR_RETURN(made->speed_, AgreeOnSpeed(communicator, request.compression, {.timeout = options.timeout}));
   }
@@ -188,9 +189,10 @@ bool Compressor::Pays(const fusion::Part& part) const {
     const int64_t rows = tensor.shape.empty() ? 1 : tensor.shape[0];
     left += static_cast<double>(tensor.count) * PayloadShare(request_.compression, rows, tensor.count / rows);
   }
-  const double dense = ranks_.team()
-                           ->Select(Collective::kAllReduce, part.count * int64_t{sizeof(float)}, ranks_.team()->rails())
-                           .seconds;
+  const double dense =
+      ranks_.team()
+          ->SelectAtStart(Collective::kAllReduce, part.count * int64_t{sizeof(float)}, ranks_.team()->rails())
+          .seconds;
   const double share = left / static_cast<double>(covered);
   return CompressedSeconds(request_.compression, covered, plain, share, speed_, network_) < dense;
 }
@@ -223,7 +225,7 @@ void Compressor::BeginStep(const std::vector<fusion::Part>& parts, const fusion:
       if (covers(all.tensors[i])) squares += compression::SumOfSquares(all.values[i]).sum;
     }
   }
-  exchange_->BeginStep(step_, std::sqrt(squares));
+  exchange_->BeginStep(step_, gradient_scale_ * std::sqrt(squares));
   begun_ = true;
 }
 

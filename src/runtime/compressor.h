@@ -94,6 +94,7 @@ class Compressor {
   const std::unique_ptr<CompressedExchange> exchange_;
   const NetworkShape network_;
   const bool momentum_;
+  double gradient_scale_ = 1;  // of what is given, for its norm
   CodecSpeed speed_;
   std::vector<bool> compressed_;  // by part
   int64_t step_ = 0;

@@ -158,7 +158,7 @@ bool GradientStep::Check(TimePoint now) {
 // Names who is late, long before the deadline does.
 void GradientStep::WarnIfLate(TimePoint now) {
   if (waits_since_ == TimePoint{}) waits_since_ = now;
-  const Duration late = std::min<Duration>(settings_.timeout / kPartOfTimeout, kLongest);
+  const Duration late = std::min<std::chrono::milliseconds>(settings_.timeout / kPartOfTimeout, kLongest);
   if (now - waits_since_ < late || now < quiet_until_) return;
   quiet_until_ = now + kBetweenWarnings;
   const std::string what = call_ == nullptr ? absl::StrCat("step ", number_, ", ", Absent()) : Awaited();

@@ -8,7 +8,7 @@
  *   if (status.code == 0) status = gyre_all_reduce(gyre_runtime_world(runtime), &x, &x, 1, GYRE_F32, GYRE_SUM);
  *   if (status.code != 0) fprintf(stderr, "%s\n", status.message);
  *
- * Link libgyre_c. Values of enumerations and fields of structs only ever grow at the end. */
+ * Link libgyre_c. Values of enumerations only ever grow at the end; gyre_status keeps its size. */
 #ifndef GYRE_C_GYRE_H_
 #define GYRE_C_GYRE_H_
 

@@ -45,7 +45,8 @@ class TorchOptimizer {
   // they are (no module.to(...) from here on). When it returns, all ranks have rank 0's parameters, buffers and state
   // of the optimizer, and every gradient is zero.
   //   kInvalidArgument     a parameter that is not a dense floating-point tensor on the CPU, or that the optimizer has
-  //                        and the module has not; modules that differ between ranks (GradientReducer::Start)
+  //                        and the module has not; modules that differ between ranks (GradientReducer::Start); a Dgc,
+  //                        whose results are velocities
   //   kInternal            LibTorch threw; with its words
   static absl::StatusOr<std::unique_ptr<TorchOptimizer>> Create(Communicator& communicator,
                                                                 const torch::nn::Module& module,
@@ -140,6 +141,10 @@ inline absl::StatusOr<StepSummary> TorchOptimizer::Step() {
   }
   ASSIGN_OR_RETURN(const StepSummary summary, reducer_->Wait());
   RETURN_IF_ERROR(Try("a step of the optimizer", [&] {
+    // The program may have put others there, or none: what the optimizer takes must be the same on all ranks.
+    for (Parameter& parameter : parameters_) {
+      if (!parameter.tensor.grad().is_same(parameter.gradient)) parameter.tensor.mutable_grad() = parameter.gradient;
+    }
     if (summary.reduced && !summary.skipped) optimizer_.step();
     for (Parameter& parameter : parameters_) {
       parameter.gradient.zero_();
@@ -219,6 +224,11 @@ inline absl::Status TorchOptimizer::CheckOptimizer() const {
 
 inline absl::Status TorchOptimizer::Register(const ReducerOptions& options) {
   ASSIGN_OR_RETURN(reducer_, GradientReducer::Create(communicator_, options));
+  if (std::holds_alternative<Dgc>(reducer_->compression())) {
+    return absl::InvalidArgumentError(
+        "dgc sends velocities, to which this optimizer would apply its own rule again: use DistributedOptimizer, or "
+        "another codec");
+  }
   for (Parameter& parameter : parameters_) {
     ASSIGN_OR_RETURN(const DType dtype, DTypeOfTensor(parameter.name, parameter.tensor));
     const at::IntArrayRef sizes = parameter.tensor.sizes();
