@@ -81,7 +81,8 @@ bool HierarchicalOperation::Begin() {
 void HierarchicalOperation::BeginStage(Stage stage) {
   local_next_ = 0;
   stage_ = std::move(stage);
-  if (stage_.transfer && !team_->refiner().wants_more()) stage_.transfer.reset();  // a message must not look
+  // What goes on in the host's memory meanwhile would count as the network's. (A message must not look at the refiner.)
+  if (stage_.transfer && (!stage_.local.empty() || !team_->refiner().wants_more())) stage_.transfer.reset();
   if (stage_.transfer) stage_began_ = team_->Now();
 }
 

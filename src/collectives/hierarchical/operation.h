@@ -114,8 +114,8 @@ class HierarchicalOperation : public Pollable {
   Stage stage_;
   TimePoint stage_began_{};  // only where its transfer is timed
   size_t local_next_ = 0;
-  Refiner::Lessons lessons_{};  // while all agree on them
-  TimePoint start_{};           // set by StartClock, or at the first Check
+  Refiner::Lessons lessons_{Refiner::kNothing, Refiner::kNothing};  // while all agree on them
+  TimePoint start_{};                                               // set by StartClock, or at the first Check
   TimePoint deadline_{};
   std::optional<TimePoint> stream_ended_;  // when the network's stream was found to have ended
 };

@@ -92,9 +92,15 @@ void Exchange::Arrived(const Header& header, std::unique_ptr<Content> content) {
   Contact& contact = contacts_.at(message->sender);
   --contact.coming;
   Interpret(contact, *message, std::move(content));
-  if (!contact.leaves || contact.coming > 0 || !HasAllFrom(message->sender)) return;
+  AnswerGoodbye(message->sender);
+}
+
+// Once all that a leaving peer has sent is here, or is not awaited any more.
+void Exchange::AnswerGoodbye(int peer) {
+  Contact& contact = contacts_.at(peer);
+  if (!contact.leaves || contact.coming > 0 || !HasAllFrom(peer)) return;
   contact.leaves = false;
-  owed_.push_back({message->sender, Kind::kFarewell, 0});
+  owed_.push_back({peer, Kind::kFarewell, 0});
 }
 
 // Whether no line that is still read misses a message.
@@ -216,7 +222,9 @@ void Exchange::Leave(std::span<Slot* const> slots) {
     if (tells) Tell(peer, Kind::kEnd, slot->line.channel(), slot->line.sent());
     // Until its peer has left as well, what may still come is known to be late.
     if (!tells || slot->line.end_known()) slots_.erase({slot->line.channel(), peer});
+    if (!closed_) AnswerGoodbye(peer);
   }
+  if (!owed_.empty()) TellOwed();
 }
 
 void Exchange::Wake() {

@@ -110,6 +110,7 @@ class Exchange {
   bool Reach(int peer, Contact& contact);
   void Tell(int peer, Kind kind, uint64_t channel, uint64_t number);
   void TellOwed();
+  void AnswerGoodbye(int peer);
   void Touch(Slot& slot);
   absl::Status CheckOpen() const;
   absl::StatusOr<size_t> EndOf(const Slot& slot, bool reading, std::optional<TimePoint>& since) const;

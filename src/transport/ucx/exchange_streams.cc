@@ -148,7 +148,8 @@ void Exchange::AddWaits(Slot& slot, bool to_read, bool to_write, std::vector<pol
   touches_.fetch_add(1);
   slot.bell->armed = true;
   waits.push_back({slot.bell->fd.get(), POLLIN, 0});
-  const bool ready = (to_read && !slot.line.Front().empty()) || (to_write && slot.line.Room(1) > 0);
+  const bool ready =
+      (to_read && !slot.line.Front().empty()) || (to_write && !slot.writing_ended && slot.line.Room(kMostBytes) > 0);
   if (ready || !wire_->Arm()) return Ring(slot);
   waits.push_back({wire_->descriptor(), POLLIN, 0});
 }

@@ -34,13 +34,16 @@ bool Line::Grant(uint64_t charge) {
 }
 
 bool Line::Accept(uint64_t number, size_t bytes) {
-  if (bytes == 0 || bytes > kMostBytes || number < next_ || waiting_.contains(number)) return false;
+  if (bytes == 0 || bytes > kMostBytes || number < next_) return false;
+  if (waiting_.contains(number) || coming_.contains(number)) return false;
   if (accepted_ + ChargeOf(bytes) > consumed_ + kWindow) return false;
   accepted_ += ChargeOf(bytes);
+  coming_.insert(number);
   return true;
 }
 
 void Line::Take(uint64_t number, std::unique_ptr<Content> content) {
+  coming_.erase(number);
   if (waiting_.try_emplace(number, std::move(content)).second) ++taken_;
 }
 

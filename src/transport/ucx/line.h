@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "base/clock.h"
 #include "net/bytes.h"
@@ -71,6 +72,7 @@ class Line {
   uint64_t charged_ = 0, granted_ = 0;
 
   std::map<uint64_t, std::unique_ptr<Content>> waiting_;  // by number
+  std::set<uint64_t> coming_;                             // numbers: accepted, not yet taken
   uint64_t taken_ = 0;                                    // messages
   uint64_t next_ = 0;                                     // number of the message to be read
   size_t read_ = 0;                                       // bytes of it

@@ -31,11 +31,11 @@ std::string Beside() {
 absl::StatusOr<const Module*> LoadModule() {
   const std::string beside = Beside();
   void* library = beside.empty() ? nullptr : dlopen(beside.c_str(), RTLD_NOW | RTLD_LOCAL);
+  std::string why;
+  if (library == nullptr && !beside.empty()) why = absl::StrCat(dlerror(), "; ");
   if (library == nullptr) library = dlopen(kName, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    const char* const why = dlerror();
-    return absl::UnimplementedError(absl::StrCat("GYRE_BACKEND=ucx: there is no ", kName, " at ", beside,
-                                                 " nor where the system looks: ", why == nullptr ? "" : why));
+    return absl::UnimplementedError(absl::StrCat("GYRE_BACKEND=ucx: ", kName, " cannot be loaded: ", why, dlerror()));
   }
   const auto get = reinterpret_cast<GetModule>(dlsym(library, "gyre_ucx_module"));
   if (get == nullptr) return absl::FailedPreconditionError(absl::StrCat(kName, " is not Gyre's"));

@@ -206,7 +206,8 @@ void UcxWire::Send(int rank, std::unique_ptr<Packet> packet) {
   param.user_data = sending.get();
   void* const request = ucp_am_send_nbx(peers_.at(rank)->endpoint, kMessageId, sent.header.data(), kHeaderBytes,
                                         sent.data.get(), sent.size, &param);
-  if (!UCS_PTR_IS_PTR(request)) return End(std::move(sending));  // sent, or its failure comes to OnFailure
+  if (UCS_PTR_IS_ERR(request)) events_.on_failure(rank, ucs_status_string(UCS_PTR_STATUS(request)));
+  if (!UCS_PTR_IS_PTR(request)) return End(std::move(sending));
   ++under_way_;
   (void)sending.release();  // OnSent's
 }
@@ -235,7 +236,8 @@ ucs_status_t UcxWire::OnMessage(void* wire, const void* header, size_t header_si
         std::make_unique<Receiving>(Receiving{&self, copy, data, std::make_unique<OwnContent>(size)}));
     return UCS_INPROGRESS;
   }
-  if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_DATA) != 0) {
+  // What has no bytes would be given back before this returns, which UCX does not allow.
+  if (size > 0 && (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_DATA) != 0) {
     self.events_.on_message(copy, std::make_unique<LentContent>(self.worker_, data, size));
     return UCS_INPROGRESS;
   }

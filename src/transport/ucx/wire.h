@@ -40,7 +40,7 @@ struct Events {
   // Whether a message with this header, of so many bytes, is to be taken: no memory is spent on it before.
   std::function<bool(const Header& header, size_t bytes)> accept;
   // Once for each message that was accepted; those without data in the order in which they were sent. No content: it
-  // was lost on its way. Not at all where the wire ends before.
+  // was lost on its way. Not at all where the wire ends before. A content with bytes must outlive the call.
   std::function<void(const Header& header, std::unique_ptr<Content> content)> on_message;
   // UCX reads it no more. It need not have arrived.
   std::function<void(std::unique_ptr<Packet> packet)> on_sent;
