@@ -67,14 +67,14 @@ absl::StatusOr<Folder> MakeFolder() {
   std::filesystem::path parent = std::filesystem::temp_directory_path(error);
   if (error) parent = "/tmp";
   RemoveAbandoned(parent);
-  std::string path;
-  for (int i = 0; i < kTries; ++i) {
-    path = parent / absl::StrCat(kFolder, "XXXXXX");
+  for (int tries = 1;; ++tries) {
+    std::string path = parent / absl::StrCat(kFolder, "XXXXXX");
     if (mkdtemp(path.data()) == nullptr) return ErrnoStatus(path);
-    if (UniqueFd lock = LockFolder(path)) return Folder{path, std::move(lock)};
+    UniqueFd lock = LockFolder(path);
+    // Where there are no locks at all, nobody else gets one either.
+    if (lock || tries == kTries) return Folder{std::move(path), std::move(lock)};
     rmdir(path.c_str());
   }
-  return absl::UnavailableError(absl::StrCat(path, ": the folder cannot be locked"));
 }
 
 // A descriptor that is readable once SIGTERM has come.
