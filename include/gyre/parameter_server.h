@@ -34,8 +34,8 @@ struct ParameterServerOptions {
   std::optional<Consistency> consistency = std::nullopt;  // kBsp
   std::optional<int64_t> staleness = std::nullopt;        // of kSsp, in steps: 4
 
-  // While a server is away, this worker makes up to so many steps with its own updates of what that server holds, and
-  // then waits: 0.
+  // While a server is away, this worker makes up to so many steps with its own updates of what that server holds, none
+  // later than 30 s after the first, and then waits: 0.
   std::optional<int64_t> local_steps = std::nullopt;
 
   // How often a server writes a snapshot, and memory for pushes that no snapshot has yet: those a worker still has are
@@ -54,7 +54,9 @@ struct ParameterServerOptions {
 class GYRE_EXPORT ParameterServerClient {
  public:
   // `world`: the runtime's, which must outlive this object. `rule`: what servers update weights with; none: they add up
-  // what is pushed. Not collective. kInvalidArgument: an option, or a hyperparameter, that is out of its range.
+  // what is pushed. Not collective. Once a runtime: servers hold one model a job, also when its client is gone; a
+  // second call returns kFailedPrecondition. kInvalidArgument: an option, or a hyperparameter, that is out of its
+  // range.
   static absl::StatusOr<std::unique_ptr<ParameterServerClient>> Create(Communicator& world,
                                                                        const std::optional<OptimizerConfig>& rule,
                                                                        const ParameterServerOptions& options = {});

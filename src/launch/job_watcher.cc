@@ -113,7 +113,9 @@ void JobWatcher::OnTime(TimePoint now) {
   if (terminal_ && output_ != nullptr) {
     output_->SetStatusLine(absl::StrCat("gyrerun: ", board_.StatusLine(now)).substr(0, Width() - 1));
   }
-  if (metrics_due_) WriteMetrics();
+  if (!metrics_due_ || now < next_metrics_) return;
+  next_metrics_ = now + kBetweenLooks;
+  WriteMetrics();
 }
 
 bool JobWatcher::HangBegins(TimePoint now) {

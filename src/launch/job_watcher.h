@@ -60,6 +60,7 @@ class JobWatcher final : public WatchEvents {
   std::optional<TimePoint> hang_told_;  // what had moved last then
   TimePoint next_look_{};
   bool metrics_due_ = false;
+  TimePoint next_metrics_{};
   bool metrics_lost_ = false;  // the file could not be written: that is said once
 };
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -131,6 +132,13 @@ bool LocalCrew::StartsAgain(const RankEnd& end) {
   return true;
 }
 
+// The job is to end: what waited for another life has none.
+void LocalCrew::StartNobodyAgain() {
+  for (const auto& [number, _] : std::exchange(due_, {})) {
+    if (!IsServer(number) && --working_ == 0) EndServers();
+  }
+}
+
 // All ranks have ended: nobody needs the servers.
 void LocalCrew::EndServers() {
   std::erase_if(due_, [this](const auto& entry) { return IsServer(entry.first); });
@@ -163,7 +171,7 @@ void LocalCrew::TakeStacks() {
 
 void LocalCrew::OnTime(TimePoint now) {
   watch_.OnTime(now);
-  if (events_.told()) due_.clear();
+  if (events_.told()) StartNobodyAgain();
   if (kill_servers_ && now >= *kill_servers_) {
     kill_servers_.reset();
     SignalServers(SIGKILL);
@@ -182,7 +190,7 @@ void LocalCrew::OnTime(TimePoint now) {
   if (!look_at_children_ || now < *look_at_children_) return;
   look_at_children_.reset();
   for (const LocalRanks::Change& change : ranks_.LookAtChildren()) {
-    events_.Verbose(absl::StrCat("rank ", change.rank, " (pid ", change.pid,
+    events_.Verbose(absl::StrCat(NameOf(change.rank), " (pid ", change.pid,
                                  change.signal == 0 ? ") goes on" : ") was stopped by ",
                                  change.signal == 0 ? "" : SignalName(change.signal)));
   }

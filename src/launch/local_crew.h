@@ -1,6 +1,7 @@
 // LocalCrew: all ranks of a job on this host, and its parameter servers.
 #pragma once
 
+#include <csignal>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -39,11 +40,12 @@ class LocalCrew final : public Crew {
   void OnChildChanged() override;
   std::optional<TimePoint> next() const override;
   void OnTime(TimePoint now) override;
-  void Signal(int signal) override { ranks_.Signal(signal); }
+  // Servers end with the ranks, and know no signal but that.
+  void Signal(int signal) override { ranks_.Signal(signal, signal == SIGKILL ? LocalRanks::kAll : options_.ranks); }
   void TakeStacks() override;
   bool ended() const override { return ranks_.ended() && due_.empty(); }
-  bool any_goes_on() const override { return ranks_.any_goes_on(); }
-  std::vector<std::string> Stopped() const override { return ranks_.Stopped(); }
+  bool any_goes_on() const override { return ranks_.any_goes_on(options_.ranks); }
+  std::vector<std::string> Stopped() const override { return ranks_.Stopped(options_.ranks); }
   bool EndWhatIsLeft() override { return ranks_.KillWhatIsLeft(); }
   bool output_under_way() const override { return false; }
   void Close() override {}
@@ -56,6 +58,7 @@ class LocalCrew final : public Crew {
   std::string NameOf(int number) const;
   bool StartsAgain(const RankEnd& end);
   void Ended(RankEnd end);
+  void StartNobodyAgain();
   void EndServers();
   void SignalServers(int signal);
 

@@ -84,10 +84,11 @@ void LocalRanks::SignalOne(uint32_t index, int signal) {
   if (!all_reaped_ && ranks_[index].alive) kill(-ranks_[index].pid, signal);
 }
 
-void LocalRanks::Signal(int signal) {
+void LocalRanks::Signal(int signal, int bound) {
   if (all_reaped_) return;
   const bool to_end = signal != SIGUSR1 && signal != SIGUSR2;
   for (const Rank& rank : ranks_) {
+    if (rank.rank >= bound) continue;
     // A dead rank's group may live on in its children, which are to end too.
     if (rank.alive || to_end) kill(-rank.pid, signal);
     // A stopped rank takes notice of nothing but KILL until it goes on.
@@ -111,14 +112,16 @@ std::vector<LocalRanks::Change> LocalRanks::LookAtChildren() {
   return changes;
 }
 
-bool LocalRanks::any_goes_on() const {
-  return std::ranges::any_of(ranks_, [](const Rank& rank) { return rank.alive && !IsStopped(rank.pid); });
+bool LocalRanks::any_goes_on(int bound) const {
+  return std::ranges::any_of(
+      ranks_, [bound](const Rank& rank) { return rank.rank < bound && rank.alive && !IsStopped(rank.pid); });
 }
 
-std::vector<std::string> LocalRanks::Stopped() const {
+std::vector<std::string> LocalRanks::Stopped(int bound) const {
   std::vector<std::string> stopped;
   for (const Rank& rank : ranks_) {
-    if (rank.alive && IsStopped(rank.pid)) stopped.push_back(absl::StrCat(rank.rank, " (pid ", rank.pid, ")"));
+    if (rank.rank < bound && rank.alive && IsStopped(rank.pid))
+      stopped.push_back(absl::StrCat(rank.rank, " (pid ", rank.pid, ")"));
   }
   return stopped;
 }

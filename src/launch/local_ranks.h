@@ -6,6 +6,7 @@
 
 #include <sys/resource.h>
 
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,8 +44,11 @@ class LocalRanks {
   // To the living rank of that index alone.
   void SignalOne(uint32_t index, int signal);
 
-  // To all, with what they have started. What is to end a stopped rank lets it go on, too.
-  void Signal(int signal);
+  static constexpr int kAll = std::numeric_limits<int>::max();
+
+  // To all whose number is below `bound`, with what they have started. What is to end a stopped rank lets it go on,
+  // too.
+  void Signal(int signal, int bound = kAll);
 
   struct Change {
     int rank = 0;
@@ -55,8 +59,9 @@ class LocalRanks {
   std::vector<Change> LookAtChildren();
 
   bool ended() const { return alive_ == 0; }  // all that were started
-  bool any_goes_on() const;                   // is alive and not stopped
-  std::vector<std::string> Stopped() const;   // "3 (pid 123)"
+  // Of those whose number is below `bound`:
+  bool any_goes_on(int bound = kAll) const;                  // is alive and not stopped
+  std::vector<std::string> Stopped(int bound = kAll) const;  // "3 (pid 123)"
 
   // Kills whatever the ranks have left behind. Blocks for 5 s at most; false if something hangs in the kernel. From
   // then on nothing is signalled any more.

@@ -134,12 +134,14 @@ void OutputMux::ShowStatus() {
 std::vector<std::string> OutputMux::LastLines(int rank, size_t most) const {
   std::vector<std::string> lines;
   for (const int number : {2, 1}) {
-    for (const auto& stream : streams_) {
-      if (stream->rank != rank || stream->number != number || !lines.empty()) continue;
-      const std::string_view tail = stream->tail;
-      const std::string_view all = tail.substr(tail.size() - std::min(tail.size(), kTail));
-      lines = absl::StrSplit(ToAbsl(all), absl::ByAnyChar("\r\n"), absl::SkipWhitespace());
-    }
+    // Of a rank that was started several times, the last is meant.
+    const auto newest = std::find_if(streams_.rbegin(), streams_.rend(), [&](const auto& stream) {
+      return stream->rank == rank && stream->number == number;
+    });
+    if (newest == streams_.rend() || !lines.empty()) continue;
+    const std::string_view tail = (*newest)->tail;
+    const std::string_view all = tail.substr(tail.size() - std::min(tail.size(), kTail));
+    lines = absl::StrSplit(ToAbsl(all), absl::ByAnyChar("\r\n"), absl::SkipWhitespace());
   }
   if (lines.size() > most) lines.erase(lines.begin(), lines.end() - static_cast<ptrdiff_t>(most));
   return lines;

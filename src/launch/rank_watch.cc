@@ -57,7 +57,9 @@ std::vector<int> RankWatch::CpusOf(int rank) const {
 
 void RankWatch::OnStarted(int rank, pid_t pid) {
   ranks_[static_cast<size_t>(rank - first_)] = {pid, true, 0};
-  if (settings_.sample.count() > 0) Measure({rank});
+  if (settings_.sample.count() == 0) return;
+  Measure({rank});
+  if (!next_sample_) next_sample_ = Now() + settings_.sample;  // for a while nobody was there to look at
 }
 
 void RankWatch::OnEnded(int rank) {

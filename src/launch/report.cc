@@ -58,8 +58,11 @@ std::string BuildReport() {
 }
 
 std::string DryRunReport(const Options& options, const std::string& path) {
-  return absl::StrCat("would start ", options.ranks, options.ranks == 1 ? " rank" : " ranks", " of ", path, "\n",
-                      RankLines(options, options.ranks, "127.0.0.1:PORT"));
+  const std::string servers = options.servers == 0 ? ""
+                                                   : absl::StrCat(" and ", options.servers, " parameter server",
+                                                                  options.servers == 1 ? "" : "s");
+  return absl::StrCat("would start ", options.ranks, options.ranks == 1 ? " rank" : " ranks", " of ", path, servers,
+                      "\n", RankLines(options, options.ranks, "127.0.0.1:PORT"));
 }
 
 std::string DryRunReport(const Options& options, const std::vector<HostRanks>& hosts) {

@@ -1,13 +1,18 @@
 #include "launch/server_ranks.h"
 
+#include <fcntl.h>
 #include <malloc.h>
+#include <sys/file.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -27,12 +32,49 @@ namespace {
 
 constexpr int kBacklog = 512;
 
-absl::StatusOr<std::string> MakeFolder() {
+constexpr char kFolder[] = "gyre-servers-";
+constexpr int kTries = 10;  // to make a folder: each can be taken for an abandoned one before it is locked
+
+// The folder of that name, if it is this user's and is there, locked. Its lock is its gyrerun's for as long as that
+// lives, and says so in other containers, too, which a process's number does not.
+UniqueFd LockFolder(const std::filesystem::path& path) {
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  struct stat locked {
+  }, named{};
+  if (!fd || flock(fd.get(), LOCK_EX | LOCK_NB) != 0 || fstat(fd.get(), &locked) != 0) return {};
+  const bool there = lstat(path.c_str(), &named) == 0 && named.st_ino == locked.st_ino;
+  return there && locked.st_uid == geteuid() ? std::move(fd) : UniqueFd();
+}
+
+// What a gyrerun has left that was killed.
+void RemoveAbandoned(const std::filesystem::path& parent) {
   std::error_code error;
-  const std::filesystem::path parent = std::filesystem::temp_directory_path(error);
-  std::string path = (error ? std::filesystem::path("/tmp") : parent) / "gyre-servers-XXXXXX";
-  if (mkdtemp(path.data()) == nullptr) return ErrnoStatus(path);
-  return path;
+  for (auto entry = std::filesystem::directory_iterator(parent, error);
+       !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    if (!entry->path().filename().string().starts_with(kFolder)) continue;
+    std::error_code ignored;
+    if (const UniqueFd lock = LockFolder(entry->path())) std::filesystem::remove_all(entry->path(), ignored);
+  }
+}
+
+struct Folder {
+  std::string path;
+  UniqueFd lock;
+};
+
+absl::StatusOr<Folder> MakeFolder() {
+  std::error_code error;
+  std::filesystem::path parent = std::filesystem::temp_directory_path(error);
+  if (error) parent = "/tmp";
+  RemoveAbandoned(parent);
+  for (int tries = 1;; ++tries) {
+    std::string path = parent / absl::StrCat(kFolder, "XXXXXX");
+    if (mkdtemp(path.data()) == nullptr) return ErrnoStatus(path);
+    UniqueFd lock = LockFolder(path);
+    // Where there are no locks at all, nobody else gets one either.
+    if (lock || tries == kTries) return Folder{std::move(path), std::move(lock)};
+    rmdir(path.c_str());
+  }
 }
 
 // A descriptor that is readable once SIGTERM has come.
@@ -74,7 +116,9 @@ ServerRanks::~ServerRanks() {
 }
 
 absl::Status ServerRanks::Open(int count) {
-  ASSIGN_OR_RETURN(folder_, MakeFolder());
+  ASSIGN_OR_RETURN(Folder folder, MakeFolder());
+  folder_ = std::move(folder.path);
+  lock_ = std::move(folder.lock);
   for (int server = 0; server < count; ++server) {
     ASSIGN_OR_RETURN(UniqueFd listener, ListenTcp({"127.0.0.1", 0}, kBacklog, TimePoint::max()));
     ASSIGN_OR_RETURN(const Endpoint endpoint, LocalEndpoint(listener.get()));

@@ -21,7 +21,8 @@ class ServerRanks {
   ServerRanks(const ServerRanks&) = delete;
   ServerRanks& operator=(const ServerRanks&) = delete;
 
-  // Sockets for so many, on the loopback, and a folder for their snapshots.
+  // Sockets for so many, on the loopback, and a folder for their snapshots, in the one for temporary files. Those that
+  // this user's gyreruns have left there when they were killed are removed.
   absl::Status Open(int count);
   int count() const { return static_cast<int>(listeners_.size()); }
 
@@ -36,6 +37,7 @@ class ServerRanks {
   std::vector<UniqueFd> listeners_;
   std::vector<std::string> addresses_;
   std::string folder_;
+  UniqueFd lock_;  // of the folder: somebody uses it
 };
 
 // `gyrerun serve NUMBER LIFE FOLDER`: one server, until SIGTERM. Standard input is its listener; it finds its job as a

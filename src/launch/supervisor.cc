@@ -161,7 +161,7 @@ void Supervisor::Watch(TimePoint now) {
 }
 
 void Supervisor::OnRankEnded(RankEnd end) {
-  watcher_.OnRankEnded(end.rank);
+  if (!end.server) watcher_.OnRankEnded(end.rank);
   Verbose(Describe(end, start_));
   const bool first_failure = end.failed() && ending_.reason() == EndReason::kNone;
   ends_.push_back(std::move(end));
@@ -241,14 +241,16 @@ void Supervisor::ReportRootCause() {
                                     std::chrono::duration<double>(*options_.timeout).count()));
     case EndReason::kRankFailed: break;
   }
-  const size_t others = ends_.size() - 1;
   const RankEnd cause = *FindRootCause(ends_);
+  const auto others = std::ranges::count(ends_, false, &RankEnd::server) - (cause.server ? 0 : 1);
   SayWhy(absl::StrCat(Describe(cause, start_), "; ", others, others == 1 ? " other rank" : " other ranks",
                       " ended after it", stopped_.empty() ? "" : absl::StrCat("; stopped then: rank ", stopped_),
                       "; exit code ", ExitCode()));
-  const std::vector<std::string> lines = output_.LastLines(cause.rank, kLastLines);
-  if (lines.empty() || crew_->size() == 1) return;  // alone, its lines are all that was printed
-  SayWhy(absl::StrCat("the last lines of rank ", cause.rank, ":"));
+  // Servers are numbered from 0 as well, and their output follows that of the ranks.
+  const int number = cause.server ? options_.ranks + cause.rank : cause.rank;
+  const std::vector<std::string> lines = output_.LastLines(number, kLastLines);
+  if (lines.empty() || (crew_->size() == 1 && !cause.server)) return;  // alone, its lines are all that was printed
+  SayWhy(absl::StrCat("the last lines of ", cause.server ? "server " : "rank ", cause.rank, ":"));
   for (const std::string& line : lines) SayWhy(absl::StrCat("  ", OneLine(line)));
 }
 

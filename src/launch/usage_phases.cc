@@ -48,6 +48,8 @@ std::map<int, Course> Courses(std::span<const UsageRow> rows, int first, int las
   std::map<int, Course> courses;
   for (const UsageRow& row : rows) {
     if (row.rank < first || row.rank >= last) continue;
+    // Nothing began before the job: what a first row says of that time is the guess at a host's clock.
+    if (!courses.contains(row.rank) && row.interval > row.seconds) continue;
     Course& course = courses[row.rank];
     if (course.times.empty()) course.begin = row.seconds - row.interval;
     if (!course.times.empty() && row.seconds <= course.times.back()) continue;  // clocks of hosts are guessed

@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
+#include "launch/hosts.h"
 #include "launch/report.h"
 
 namespace gyre::launch {
@@ -32,8 +33,9 @@ bool ParseRow(absl::string_view line, UsageRow& row) {
   row.activity = std::string(cells[5]);
   return absl::SimpleAtod(cells[0], &row.seconds) && absl::SimpleAtod(cells[1], &row.interval) &&
          absl::SimpleAtoi(cells[2], &row.rank) && absl::SimpleAtod(cells[3], &row.cpus) &&
-         absl::SimpleAtod(cells[4], &row.memory) && IsAmount(row.seconds) && IsAmount(row.interval) && row.rank >= 0 &&
-         IsAmount(row.cpus) && IsAmount(row.memory) && IsActivity(row.activity);
+         absl::SimpleAtod(cells[4], &row.memory) && IsAmount(row.seconds) && IsAmount(row.interval) &&
+         row.interval > 0 && row.rank >= 0 && row.rank < kMaxJobRanks && IsAmount(row.cpus) && IsAmount(row.memory) &&
+         IsActivity(row.activity);
 }
 
 }  // namespace

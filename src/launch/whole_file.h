@@ -8,7 +8,8 @@
 
 namespace gyre::launch {
 
-// Writes PATH.new and renames it. An error names the file.
+// Writes PATH.new and renames it. What is no regular file (a pipe, a terminal, /dev/null) is written as it is; it does
+// not block. An error names the file.
 absl::Status WriteWholeFile(const std::string& path, std::string_view text);
 
 }  // namespace gyre::launch

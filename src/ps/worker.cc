@@ -388,10 +388,14 @@ void Worker::Send(int server, Message message) {
   network_.Send(server, message);
 }
 
-bool Worker::delivered() const {
-  return std::ranges::all_of(parts_, [](const Part& part) {
-    return part.outbox.pushes().empty() || !part.outbox.IsPending(part.outbox.pushes().back());
-  });
+std::optional<int> Worker::Undelivered() const {
+  for (int server = 0; server < layout_.servers(); ++server) {
+    for (const int partition : layout_.OfServer(server)) {
+      const Outbox& outbox = parts_[static_cast<size_t>(partition)].outbox;
+      if (!outbox.pushes().empty() && outbox.IsPending(outbox.pushes().back())) return server;
+    }
+  }
+  return std::nullopt;
 }
 
 std::vector<uint64_t> Worker::Oldest(int server) const {

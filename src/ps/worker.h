@@ -100,7 +100,9 @@ class Worker {
   float learning_rate() const { return rate_; }
 
   // All pushes have been acknowledged.
-  bool delivered() const;
+  bool delivered() const { return !Undelivered(); }
+  // The first server that has not acknowledged all of them.
+  std::optional<int> Undelivered() const;
 
   // REQUIRES: made with a model of its own
   std::span<const float> model() const { return model_; }

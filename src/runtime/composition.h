@@ -85,6 +85,9 @@ class RuntimeState {
   // unique in the job; needed over several hosts only.
   absl::StatusOr<Meetings> Meet(const std::vector<int>& ranks, std::span<const int64_t> regions, uint64_t id) const;
 
+  // True once: this rank's place with the parameter servers, which know it by its number, is taken.
+  bool TakePlaceWithServers() { return !has_place_with_servers_.exchange(true); }
+
   void Shutdown();
 
  private:
@@ -102,6 +105,7 @@ class RuntimeState {
   std::unique_ptr<Membership> membership_;  // until Shutdown; guarded by mutex_ once joined
   JobAccess job_;
   std::vector<int> hosts_;
+  std::atomic<bool> has_place_with_servers_{false};
   bool crowded_ = false;
   bool needs_one_clock_ = false;
   std::unique_ptr<Observatory> observatory_;    // outlives what progress_ drives

@@ -114,7 +114,7 @@ absl::StatusOr<int> DistributedOptimizer::RegisterRows(std::string_view name, st
 }
 
 absl::Status DistributedOptimizer::Start() {
-  if (servers_ != nullptr) return servers_->client().Start();
+  if (servers_ != nullptr) return servers_->Start();
   RETURN_IF_ERROR(Optimizer::Create(config_, {}).status());
   RETURN_IF_ERROR(reducer_->Start());
   RETURN_IF_ERROR(MakeOptimizers());

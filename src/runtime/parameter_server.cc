@@ -144,7 +144,7 @@ absl::StatusOr<std::unique_ptr<ParameterServerClient>> ParameterServerClient::Cr
     Communicator& world, const std::optional<OptimizerConfig>& rule, const ParameterServerOptions& options) {
   RETURN_IF_ERROR(Check(options));
   if (rule) RETURN_IF_ERROR(Optimizer::Create(*rule, {}).status());
-  const internal::RuntimeState& runtime = world.state_->runtime();
+  internal::RuntimeState& runtime = world.state_->runtime();
   const Config& config = runtime.config();
   const internal::JobAccess job = runtime.job();
   if (world.size() != job.size) {
@@ -166,6 +166,10 @@ absl::StatusOr<std::unique_ptr<ParameterServerClient>> ParameterServerClient::Cr
                                      .consistency = ConsistencyOf(consistency, staleness),
                                      .rule = rule,
                                      .snapshot_interval = options.snapshot_interval}};
+  if (!runtime.TakePlaceWithServers()) {
+    return absl::FailedPreconditionError(
+        "parameter servers hold one model a job, and this runtime has made a client for it before");
+  }
   auto state = std::make_unique<State>(std::move(client), options, consistency,
                                        options.timeout.value_or(config.operation_timeout));
   return std::unique_ptr<ParameterServerClient>(new ParameterServerClient(std::move(state)));

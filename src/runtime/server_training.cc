@@ -43,19 +43,39 @@ absl::StatusOr<int> ServerTraining::Register(std::string_view name, std::span<fl
   return index;
 }
 
-absl::Status ServerTraining::Ready(int index) {
+absl::Status ServerTraining::Start() {
+  RETURN_IF_ERROR(client_->Start());
   std::lock_guard lock(mutex_);
+  started_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status ServerTraining::CheckAwaited(int index) const {
   if (index < 0 || index >= std::ssize(ready_)) {
     return absl::InvalidArgumentError(absl::StrCat("there is no parameter ", index, " of ", ready_.size()));
   }
-  const auto place = static_cast<size_t>(index);
-  if (ready_[place]) return absl::FailedPreconditionError(absl::StrCat("parameter ", index, " is ready already"));
-  ready_[place] = true;
+  if (!started_) return absl::FailedPreconditionError(absl::StrCat("parameter ", index, " is ready before Start"));
+  if (ready_[static_cast<size_t>(index)]) {
+    return absl::FailedPreconditionError(absl::StrCat("parameter ", index, " is ready already"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::span<float>> ServerTraining::Awaited(int index) {
+  std::lock_guard lock(mutex_);
+  RETURN_IF_ERROR(CheckAwaited(index));
+  return client_->gradient(index);
+}
+
+absl::Status ServerTraining::Ready(int index) {
+  std::lock_guard lock(mutex_);
+  RETURN_IF_ERROR(CheckAwaited(index));
+  ready_[static_cast<size_t>(index)] = true;
   return absl::OkStatus();
 }
 
 absl::Status ServerTraining::ReadyCopy(int index, std::span<const float> gradient) {
-  const std::span<float> own = client_->gradient(index);
+  ASSIGN_OR_RETURN(const std::span<float> own, Awaited(index));
   if (own.size() != gradient.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("a gradient of ", gradient.size(), " elements for parameter ", index, ", which has ", own.size()));
@@ -65,7 +85,8 @@ absl::Status ServerTraining::ReadyCopy(int index, std::span<const float> gradien
 }
 
 absl::Status ServerTraining::Missing(int index) {
-  std::ranges::fill(client_->gradient(index), 0.0f);
+  ASSIGN_OR_RETURN(const std::span<float> own, Awaited(index));
+  std::ranges::fill(own, 0.0f);
   return Ready(index);
 }
 

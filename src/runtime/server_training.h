@@ -27,6 +27,9 @@ class ServerTraining {
   ParameterServerClient& client() { return *client_; }
 
   absl::StatusOr<int> Register(std::string_view name, std::span<float> weights);
+  absl::Status Start();
+
+  // kFailedPrecondition: before Start, or for the second time in a step; the gradient is then what it was.
   absl::Status Ready(int index);
   absl::Status ReadyCopy(int index, std::span<const float> gradient);
   absl::Status Missing(int index);
@@ -38,10 +41,13 @@ class ServerTraining {
   ServerTraining(std::unique_ptr<ParameterServerClient> client, double scale)
       : client_(std::move(client)), scale_(scale) {}
   absl::Status TakeAllReady();
+  absl::Status CheckAwaited(int index) const;           // REQUIRES: mutex_
+  absl::StatusOr<std::span<float>> Awaited(int index);  // its gradient
 
   const std::unique_ptr<ParameterServerClient> client_;
   const double scale_;  // of what is pushed
   std::mutex mutex_;
+  bool started_ = false;
   std::vector<bool> ready_;  // by index, in this step
 };
 

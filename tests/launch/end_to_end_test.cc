@@ -254,6 +254,37 @@ TEST(GyrerunTest, DryRunStartsNothing) {
   EXPECT_EQ(outcome.code, 0);
   EXPECT_FALSE(Has(outcome.out, "\nstarted")) << outcome.out;
   EXPECT_TRUE(Has(outcome.out, "rank 1: GYRE_RANK=1")) << outcome.out;
+  EXPECT_TRUE(Has(RunToEnd(Shell(2, "", {"--dry-run", "--servers", "2"})).out, " and 2 parameter servers\n"));
+}
+
+TEST(GyrerunTest, SignalsAreForTheRanksNotForTheServers) {
+  Gyrerun gyrerun(Shell(2, "trap 'echo one' USR1; trap 'exit 75' TERM; echo ready; while :; do sleep 0.05; done",
+                        {"--servers", "1", "--verbose"}));
+  ASSERT_TRUE(gyrerun.WaitForOutput("ready\nready\n"));
+  gyrerun.Signal(SIGUSR1);
+  ASSERT_TRUE(gyrerun.WaitForOutput("one\none\n"));
+  gyrerun.Signal(SIGTERM);
+  const Outcome outcome = gyrerun.Wait();
+  EXPECT_EQ(outcome.code, 75) << outcome.err;
+  EXPECT_FALSE(Has(outcome.err, "server 0 (pid")) << outcome.err;
+}
+
+TEST(GyrerunTest, ARankThatWaitsForAnotherLifeDoesNotHoldUpTheEnd) {
+  Gyrerun gyrerun(Shell(1, "exit 3", {"--servers", "1", "--restart-rank", "7", "--grace", "60"}),
+                  {.join_output = true});
+  ASSERT_TRUE(gyrerun.WaitForOutput("it is started again, 7 of 7"));  // in more than a second
+  gyrerun.Signal(SIGTERM);
+  const Outcome outcome = gyrerun.Wait();
+  EXPECT_EQ(outcome.code, 143) << outcome.out;
+}
+
+TEST(GyrerunTest, AServersLastLinesAreItsOwn) {
+  // What a server does not understand keeps it from starting; a shell does not mind.
+  const Outcome outcome = RunToEnd(Shell(2, "echo of a rank; sleep 60", {"--servers", "2", "-x", "GYRE_TIMEOUT=soon"}));
+  EXPECT_EQ(outcome.code, 1) << outcome.err;
+  EXPECT_TRUE(Has(outcome.err, "; 2 other ranks ended after it")) << outcome.err;
+  EXPECT_TRUE(Has(outcome.err, "gyrerun: the last lines of server ")) << outcome.err;
+  EXPECT_TRUE(Has(outcome.err, "gyrerun:   gyrerun: server ")) << outcome.err;
 }
 
 }  // namespace

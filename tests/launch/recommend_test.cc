@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iterator>
 #include <random>
+#include <span>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
@@ -120,6 +121,15 @@ TEST(RecommendTest, SumsRanksWhoseLooksAreAtOtherTimes) {
   EXPECT_EQ(samples[1].memory, 120);
   EXPECT_EQ(samples[1].activity, "a");
   EXPECT_TRUE(SumOfRanks(rows, 3, 9).empty());
+}
+
+TEST(RecommendTest, NothingBeganBeforeTheJob) {
+  const std::vector<UsageRow> rows = {{.seconds = 1, .interval = 100, .rank = 0, .cpus = 1},
+                                      {.seconds = 2, .interval = 1, .rank = 0, .cpus = 2}};
+  const auto samples = SumOfRanks(rows, 0, 1);
+  ASSERT_EQ(samples.size(), 1u);
+  EXPECT_EQ(samples[0].begin, 1);
+  EXPECT_TRUE(SumOfRanks(std::span(rows).first(1), 0, 1).empty());
 }
 
 TEST(RecommendTest, SummariesAreWeightedByTime) {

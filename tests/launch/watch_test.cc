@@ -1,9 +1,12 @@
 // Watching a job: bindings, reports, the board, the trace of usage, cooldown, and what the output shows of it.
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmath>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -16,9 +19,12 @@
 #include "launch/placement.h"
 #include "launch/process_usage.h"
 #include "launch/rank_report.h"
+#include "launch/rank_watch.h"
+#include "launch/server_ranks.h"
 #include "launch/stacks.h"
 #include "launch/usage_trace.h"
 #include "launch/watch_protocol.h"
+#include "launch/whole_file.h"
 #include "runtime/reporter.h"
 #include "support/status_matchers.h"
 #include "support/temporary.h"
@@ -289,12 +295,77 @@ TEST(UsageTest, WhatIsNoTrace) {
   const std::string header = "seconds,interval,rank,cpus,memory_bytes,activity\n";
   EXPECT_THAT(ParseUsageTrace("", "f"), MatchesStatus(StatusCode::kInvalidArgument, "f: the trace is empty"));
   EXPECT_THAT(ParseUsageTrace("1,1,0,1,1,\n", "f"), MatchesStatus(StatusCode::kInvalidArgument, "f:1: no row"));
-  for (const char* row : {"1,1,0,1,1", "1,1,0,1,1,a,b", "1,1,-1,1,1,", "x,1,0,1,1,", "1,1,0,nan,1,", "1,1,0,1,-1,"}) {
+  for (const char* row : {"1,1,0,1,1", "1,1,0,1,1,a,b", "1,1,-1,1,1,", "x,1,0,1,1,", "1,1,0,nan,1,", "1,1,0,1,-1,",
+                          "1,0,0,1,1,", "1,1,1000000,1,1,"}) {
     EXPECT_THAT(ParseUsageTrace(absl::StrCat(header, row), "f"),
                 MatchesStatus(StatusCode::kInvalidArgument, "f:2: no row"))
         << row;
   }
   EXPECT_THAT(ReadUsageTrace("/no/such/file"), MatchesStatus(StatusCode::kInvalidArgument, "cannot be read"));
+}
+
+TEST(UsageTest, ASampleIsTakenAgainOnceSomebodyIsBack) {
+  struct Events final : WatchEvents {
+    void OnReport(const RankReport&) override {}
+    void OnUsage(TimePoint, const std::vector<RankUsage>&) override { ++looks; }
+    void OnNote(std::string_view) override {}
+    int looks = 0;
+  } events;
+  Poller poller;
+  ASSERT_THAT(poller.Open(), IsOk());
+  RankWatch watch(poller, events);
+  ASSERT_THAT(watch.Prepare({.sample = seconds(1)}, 0, 1), IsOk());
+  watch.OnStarted(0, getpid());
+  watch.OnEnded(0);
+  watch.OnTime(*watch.next());
+  EXPECT_FALSE(watch.next());  // nobody lives
+  watch.OnStarted(0, getpid());
+  ASSERT_TRUE(watch.next());
+  const int before = events.looks;
+  watch.OnTime(*watch.next());
+  EXPECT_EQ(events.looks, before + 1);
+}
+
+// --- Files ---
+
+TEST(WholeFileTest, WhatIsNoRegularFileStaysWhatItIs) {
+  const support::TemporaryDirectory folder;
+  const std::string pipe = folder.path() / "pipe", link = folder.path() / "link", file = folder.path() / "file";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_FALSE(WriteWholeFile(pipe, "nobody reads").ok());  // and it does not wait
+  const UniqueFd reader(open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  ASSERT_THAT(WriteWholeFile(pipe, "text"), IsOk());
+  char bytes[16];
+  EXPECT_EQ(read(reader.get(), bytes, sizeof bytes), 4);
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  ASSERT_THAT(WriteWholeFile(file, "a"), IsOk());
+  std::filesystem::create_symlink(file, link);
+  ASSERT_THAT(WriteWholeFile(link, "bc"), IsOk());
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  std::ifstream now(file);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(now), {}), "bc");
+  EXPECT_THAT(WriteWholeFile("/dev/null", "text"), IsOk());
+}
+
+TEST(ServerRanksTest, AFolderThatNobodyHoldsIsRemoved) {
+  const support::TemporaryDirectory folder;
+  const char* const usual = getenv("TMPDIR");
+  const std::string before = usual != nullptr ? usual : "/tmp";
+  setenv("TMPDIR", folder.path().c_str(), 1);
+  const auto count = [&] {
+    return std::distance(std::filesystem::directory_iterator(folder.path()), std::filesystem::directory_iterator());
+  };
+  std::filesystem::create_directories(folder.path() / "gyre-servers-killed" / "deeper");
+  std::filesystem::create_directory(folder.path() / "another");
+  {
+    ServerRanks first, second;
+    ASSERT_THAT(first.Open(1), IsOk());
+    EXPECT_EQ(count(), 2);
+    ASSERT_THAT(second.Open(1), IsOk());
+    EXPECT_EQ(count(), 3);  // the first one's stays
+  }
+  EXPECT_EQ(count(), 1);
+  setenv("TMPDIR", before.c_str(), 1);
 }
 
 // --- Cooldown ---
@@ -351,6 +422,10 @@ TEST(WatchedOutputTest, OnlyTheChosenRanksShowAndTheirLastLinesAreKept) {
   EXPECT_EQ(mux.LastLines(0, 2), (std::vector<std::string>{"error 498", "error 499"}));
   EXPECT_EQ(mux.LastLines(1, 10), std::vector<std::string>{"shown"});  // no errors: its output
   EXPECT_TRUE(mux.LastLines(7, 10).empty());
+  const uint32_t again = *mux.AddRemote(0, "");  // its next life
+  EXPECT_TRUE(mux.LastLines(0, 10).empty());
+  mux.Feed(again, "back\n");
+  EXPECT_EQ(mux.LastLines(0, 10), std::vector<std::string>{"back"});
 }
 
 TEST(WatchedOutputTest, TheStatusLineStaysBelow) {

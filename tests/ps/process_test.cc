@@ -1,6 +1,7 @@
 // Servers and workers over real connections, disks and time, as threads of one process.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <functional>
@@ -220,6 +221,44 @@ TEST_F(ProcessTest, TimeThatIsOverSaysWhatWasWaitedFor) {
   auto alone = Worker(0, model);
   EXPECT_THAT(alone->Begin(std::chrono::steady_clock::now() + milliseconds(300)),
               MatchesStatus(absl::StatusCode::kDeadlineExceeded, "server 0"));
+}
+
+TEST_F(ProcessTest, TimeThatIsOverNamesWhoHasNotTakenThePushes) {
+  StartServers(2);
+  workers_ = 1;
+  std::vector<float> model, gradient(Elements());
+  auto worker = Worker(0, model);
+  ASSERT_THAT(Step(*worker, 0, 0, model, gradient), IsOk());
+  ASSERT_THAT(worker->Deliver(Soon()), IsOk());
+  ASSERT_THAT(worker->Begin(Soon()), IsOk());
+  servers_[1]->Kill();
+  ASSERT_THAT(worker->End(gradient, 0.1f), IsOk());
+  EXPECT_THAT(worker->Deliver(std::chrono::steady_clock::now() + milliseconds(300)),
+              MatchesStatus(absl::StatusCode::kDeadlineExceeded, "server 1 has not taken all pushes"));
+}
+
+TEST_F(ProcessTest, SnapshotsThatFailAreTold) {
+  StartServers(1);
+  workers_ = 1;
+  std::vector<float> model, gradient(Elements());
+  auto worker = Worker(0, model);
+  ASSERT_THAT(Step(*worker, 0, 0, model, gradient), IsOk());
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+  const UniqueFd reader(ends[0]), writer(ends[1]), usual(fcntl(2, F_DUPFD_CLOEXEC, 3));
+  dup2(writer.get(), 2);
+  folder_.reset();
+  char said[4096];
+  ssize_t count = 0;
+  const TimePoint end = Soon();
+  // Each step changes what a snapshot would have, until one is due.
+  for (int step = 1; count <= 0 && std::chrono::steady_clock::now() < end; ++step) {
+    EXPECT_THAT(Step(*worker, 0, step, model, gradient), IsOk());
+    count = read(reader.get(), said, sizeof said);
+  }
+  dup2(usual.get(), 2);
+  ASSERT_GT(count, 0);
+  EXPECT_EQ(std::string(said, static_cast<size_t>(count)).find("gyre server 0: snapshot: "), 0u);
 }
 
 TEST(SetupTest, ComesBackAsItWas) {

@@ -1,5 +1,6 @@
 #include "gyre/distributed_optimizer.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <vector>
@@ -151,6 +152,29 @@ TEST(DistributedOptimizer, RefusesWrongRulesAndNames) {
     ASSERT_THAT(optimizer->Step(), IsOk());
     EXPECT_EQ(optimizer->gradient(*extra)[1], 7);
   });
+}
+
+TEST(DistributedOptimizer, ByServersIsOneARuntimeAndAwaitsNothingBeforeItsStart) {
+  ASSERT_EQ(setenv("GYRE_STRATEGY", "ps,servers=127.0.0.1:1", 1), 0);
+  RunThreads(1, [](const Rank& rank) {
+    const auto runtime = JoinJob(rank);
+    std::vector<float> weights(3), gradient(3);
+    auto first = DistributedOptimizer::Create(runtime->world(), Sgd{}).value();
+    ASSERT_THAT(first->Register("w", weights), IsOk());
+    for (const int index : {-1, 1}) {
+      EXPECT_THAT(first->Ready(index, gradient), MatchesStatus(StatusCode::kInvalidArgument, "no parameter"));
+      EXPECT_THAT(first->Missing(index), MatchesStatus(StatusCode::kInvalidArgument, "no parameter"));
+    }
+    EXPECT_THAT(first->Ready(0), MatchesStatus(StatusCode::kFailedPrecondition, "before Start"));
+    EXPECT_THAT(first->Ready(0, gradient), MatchesStatus(StatusCode::kFailedPrecondition, "before Start"));
+    EXPECT_THAT(first->Missing(0), MatchesStatus(StatusCode::kFailedPrecondition, "before Start"));
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_THAT(DistributedOptimizer::Create(runtime->world(), Sgd{}),
+                  MatchesStatus(StatusCode::kFailedPrecondition, "one model a job"));
+      first.reset();  // does not help
+    }
+  });
+  unsetenv("GYRE_STRATEGY");
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ absl::StatusOr<uint64_t> Client::Begin(TimePoint deadline) {
         begun = *step;
         return absl::OkStatus();
       },
-      deadline));
+      [&] { return WhyNotBegun(); }, deadline));
   return begun;
 }
 
@@ -59,7 +59,7 @@ absl::Status Client::End(std::span<const float> gradient, float learning_rate) {
         worker_->SetLearningRate(learning_rate);
         return worker_->End(gradient);
       },
-      TimePoint::max());
+      [] { return std::string(); }, TimePoint::max());
 }
 
 absl::Status Client::Deliver(TimePoint deadline) {
@@ -69,12 +69,14 @@ absl::Status Client::Deliver(TimePoint deadline) {
         if (!worker_->delivered()) return std::nullopt;
         return absl::OkStatus();
       },
-      deadline);
+      [&] { return WhyNotDelivered(); }, deadline);
 }
 
-absl::Status Client::Call(const Attempt& attempt, TimePoint deadline) {
+absl::Status Client::Call(const Attempt& attempt, const Reason& reason, TimePoint deadline) {
   std::unique_lock lock(mutex_);
   attempt_ = &attempt;
+  reason_ = &reason;
+  why_not_ = "not asked yet";
   answer_.reset();
   loop_->Wake();
   const auto answered = [this] { return answer_.has_value(); };
@@ -82,8 +84,8 @@ absl::Status Client::Call(const Attempt& attempt, TimePoint deadline) {
     answered_.wait(lock, answered);
   } else if (!answered_.wait_until(lock, deadline, answered)) {
     attempt_ = nullptr;
-    return absl::DeadlineExceededError(absl::StrCat("the parameter servers did not let this worker go on in time: ",
-                                                    why_not_.empty() ? "not all pushes were taken" : why_not_));
+    return absl::DeadlineExceededError(
+        absl::StrCat("the parameter servers did not let this worker go on in time: ", why_not_));
   }
   return *std::move(answer_);
 }
@@ -120,20 +122,28 @@ void Client::Try() {
   if (attempt_ == nullptr) return;
   answer_ = broken_.ok() ? (*attempt_)() : broken_;
   if (!answer_) {
-    why_not_ = WhyNot();
+    why_not_ = (*reason_)();
     return;
   }
   attempt_ = nullptr;
   answered_.notify_one();
 }
 
-std::string Client::WhyNot() const {
+std::string Client::WhyNotBegun() const {
   const std::optional<Waiting> waiting = worker_->WhyWaiting();
   if (!waiting) return "";
-  const size_t server = static_cast<size_t>(std::max(waiting->server, 0));
-  const absl::Status& trouble = peers_[server].trouble;
-  const bool linked = peers_[server].link != nullptr;
-  return absl::StrCat(waiting->text, linked || trouble.ok() ? "" : absl::StrCat(": ", trouble.message()));
+  return absl::StrCat(waiting->text, TroubleWith(std::max(waiting->server, 0)));
+}
+
+std::string Client::WhyNotDelivered() const {
+  const std::optional<int> server = worker_->Undelivered();
+  if (!server) return "";
+  return absl::StrCat("server ", *server, " has not taken all pushes", TroubleWith(*server));
+}
+
+std::string Client::TroubleWith(int server) const {
+  const Peer& peer = peers_[static_cast<size_t>(server)];
+  return peer.link != nullptr || peer.trouble.ok() ? "" : absl::StrCat(": ", peer.trouble.message());
 }
 
 void Client::Connect(int server) {

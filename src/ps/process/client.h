@@ -63,12 +63,15 @@ class Client final : private Network, private Random {
   };
   // What the thread shall do for a caller, once it can: empty while it cannot.
   using Attempt = std::function<std::optional<absl::Status>()>;
+  using Reason = std::function<std::string()>;  // why it cannot
 
   Client(ClientOptions options, Layout layout, std::unique_ptr<EventLoop> loop);
   void Send(int peer, const Message& message) override;
   uint64_t Next() override { return random_(); }
-  absl::Status Call(const Attempt& attempt, TimePoint deadline);
-  std::string WhyNot() const;
+  absl::Status Call(const Attempt& attempt, const Reason& reason, TimePoint deadline);
+  std::string WhyNotBegun() const;
+  std::string WhyNotDelivered() const;
+  std::string TroubleWith(int server) const;  // ": why there is no link", or nothing
   void Run();
   void Connect(int server);
   void AfterEvents();
@@ -87,7 +90,8 @@ class Client final : private Network, private Random {
 
   std::mutex mutex_;
   std::condition_variable answered_;
-  const Attempt* attempt_ = nullptr;  // guarded by mutex_, as are the next three
+  const Attempt* attempt_ = nullptr;  // guarded by mutex_, as are the next four
+  const Reason* reason_ = nullptr;
   std::optional<absl::Status> answer_;
   std::string why_not_;
   bool stop_ = false;

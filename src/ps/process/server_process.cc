@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cstdio>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -48,10 +49,20 @@ absl::Status ServerProcess::Run() {
 void ServerProcess::AfterEvents() {
   if (server_ != nullptr) {
     if (clock_.Now() >= server_->NextTick()) server_->Tick();
-    if (absl::IsAborted(server_->disk_status())) status_ = server_->disk_status();
+    LookAtDisk();
   }
   for (Connection& connection : connections_) connection.link->Flush();
   connections_.remove_if([](const Connection& connection) { return !connection.link->status().ok(); });
+}
+
+// Training goes on without snapshots, but whoever runs it is to know: once each time that they begin to fail.
+void ServerProcess::LookAtDisk() {
+  const absl::Status& disk = server_->disk_status();
+  if (absl::IsAborted(disk)) status_ = disk;
+  if (!disk.ok() && !disk_failed_ && status_.ok()) {
+    std::fputs(absl::StrCat("gyre server ", options_.server, ": snapshot: ", disk.message(), "\n").c_str(), stderr);
+  }
+  disk_failed_ = !disk.ok();
 }
 
 void ServerProcess::Admit(AcceptedPeer peer) {

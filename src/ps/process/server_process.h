@@ -38,8 +38,8 @@ class ServerProcess final : private Network {
   static absl::StatusOr<std::unique_ptr<ServerProcess>> Create(ServerProcessOptions options);
   ~ServerProcess() override;
 
-  // Serves until Stop. Errors: what keeps the server from starting (Server::Start); kAborted once another process has
-  // taken its place. One thread.
+  // Serves until Stop; says on standard error when snapshots begin to fail. Errors: what keeps the server from starting
+  // (Server::Start); kAborted once another process has taken its place. One thread.
   absl::Status Run();
 
   // Thread-safe, async-signal-safe.
@@ -61,6 +61,7 @@ class ServerProcess final : private Network {
   absl::Status StartServer(std::string_view payload);
   void Take(Connection& connection, const Message& message);
   void AfterEvents();
+  void LookAtDisk();
 
   const ServerProcessOptions options_;
   const std::unique_ptr<EventLoop> loop_;
@@ -72,6 +73,7 @@ class ServerProcess final : private Network {
   std::optional<Layout> layout_;
   std::unique_ptr<Server> server_;
   absl::Status status_;
+  bool disk_failed_ = false;
   std::atomic<bool> stop_{false};
 };
 
