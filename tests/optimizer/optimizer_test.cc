@@ -277,7 +277,7 @@ TEST(Optimizer, RefusesWrongRows) {
   Optimizer optimizer = Make(Sgd{}, {12});
   std::vector<float> weights(12, 1.0f), values(6);
   const auto step = [&](std::vector<int64_t> rows, int64_t of) {
-    return optimizer.StepRows(0, weights, of, {rows, values}).message();
+    return std::string(optimizer.StepRows(0, weights, of, {rows, values}).message());
   };
   EXPECT_THAT(step({0, 4}, 4), testing::HasSubstr("row 4 after row 0"));
   EXPECT_THAT(step({2, 2}, 4), testing::HasSubstr("row 2 after row 2"));
