@@ -44,11 +44,11 @@ Exchange::~Exchange() {
   Close();
 }
 
-absl::Status Exchange::Start(std::map<int, Peer> peers, std::function<absl::Status(int)> end_of) {
+absl::Status Exchange::Start(const std::map<int, Peer>& peers, std::function<absl::Status(int)> end_of) {
   const std::lock_guard closing(close_mutex_);
   const std::lock_guard lock(mutex_);
   end_of_ = std::move(end_of);
-  for (auto& [rank, peer] : peers) contacts_[rank].peer = std::move(peer);
+  for (const auto& [rank, peer] : peers) contacts_[rank].peer = peer;
   ASSIGN_OR_RETURN(thread_, StartThread("the UCX transport's thread", [this] { Attend(); }));
   return absl::OkStatus();
 }

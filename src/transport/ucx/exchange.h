@@ -61,7 +61,7 @@ class Exchange {
 
   // `end_of`: how a peer has ended, by name, as the rank's control connections know it; OK while it is there. Once,
   // before all that follows. kResourceExhausted: no thread or descriptor.
-  absl::Status Start(std::map<int, Peer> peers, std::function<absl::Status(int)> end_of);
+  absl::Status Start(const std::map<int, Peer>& peers, std::function<absl::Status(int)> end_of);
 
   // --- For streams; a line is used by one thread at a time ---
 

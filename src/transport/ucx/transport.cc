@@ -74,7 +74,7 @@ absl::Status Transport::Start(const std::map<int, Peer>& peers, std::function<ab
     ASSIGN_OR_RETURN(const Token receives, MakeToken(of));
     contacts[rank] = {std::move(address.wire), peer.name, sends, receives};
   }
-  return exchange_->Start(std::move(contacts), std::move(end_of));
+  return exchange_->Start(contacts, std::move(end_of));
 }
 
 std::unique_ptr<Streams> Transport::Open(uint64_t channel, const std::vector<int>& peers) {

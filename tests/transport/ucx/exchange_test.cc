@@ -169,9 +169,7 @@ class World {
         peers[peer] = {exchanges[static_cast<size_t>(peer)]->wire_address(), absl::StrCat("rank ", peer, " on host b"),
                        TokenFor(peer, rank), TokenFor(rank, peer)};
       }
-      EXPECT_THAT(
-          exchanges[static_cast<size_t>(rank)]->Start(std::move(peers), [this](int peer) { return EndOf(peer); }),
-          IsOk());
+      EXPECT_THAT(exchanges[static_cast<size_t>(rank)]->Start(peers, [this](int peer) { return EndOf(peer); }), IsOk());
     }
   }
 
