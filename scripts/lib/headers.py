@@ -18,11 +18,13 @@ KEPT = ("-D", "-I", "-std=")
 
 
 def flags_of(build):
-    """The defines, include folders and language of all of the build's sources together; of a macro that two define
+    """The defines, include folders and language of all of the build's C++ sources together; of a macro that two define
     differently, the first."""
     flags = {}
     defined = set()
     for command in json.loads((build / "compile_commands.json").read_text()):
+        if command["file"].endswith(".c"):
+            continue
         words = iter(shlex.split(command["command"]))
         for word in words:
             if word == "-isystem":
