@@ -146,7 +146,7 @@ std::string PlanOfALateOne(std::chrono::milliseconds late) {
       }
       const auto summary = trainer.reducer->Wait();
       ASSERT_THAT(summary, IsOk());
-      if (step <= 4) EXPECT_EQ(summary->buckets, 1) << step;
+      EXPECT_TRUE(step > 4 || summary->buckets == 1) << step;
       for (size_t p = 0; p < 5; ++p) trainer.ExpectSum(trainer.shared(p), p, step, 1);
     }
     plans[static_cast<size_t>(rank.rank)] = trainer.reducer->plan();
