@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,23 @@ struct Net : torch::nn::Module {
   }
 };
 
+// Ranks are threads here, and a BLAS may take one thread for granted (OpenBLAS built without threads mixes up the
+// buffers of two that multiply at once, with wrong products): modules compute one at a time.
+template <typename Work>
+auto Alone(Work&& work) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  return work();
+}
+
+// With weights drawn from `seed`.
+std::unique_ptr<Net> NetOf(uint64_t seed) {
+  return Alone([&] {
+    torch::manual_seed(seed);
+    return std::make_unique<Net>();
+  });
+}
+
 // Samples of one step: the same for whoever asks.
 struct Samples {
   torch::Tensor inputs, targets;
@@ -81,7 +99,8 @@ TEST(TorchOptimizer, TrainsLikeOneProcessOnTheJointBatch) {
   std::vector<std::vector<torch::Tensor>> final(2);
   std::vector<float> losses;
   RunThreads(2, [&](const Rank& rank) {
-    Net net;  // with weights of its own
+    const std::unique_ptr<Net> own = NetOf(static_cast<uint64_t>(rank.rank));
+    Net& net = *own;
     if (rank == 0) initial = Copies(net);
     torch::optim::SGD sgd(net.parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
     const auto runtime = JoinJob(rank);
@@ -89,12 +108,15 @@ TEST(TorchOptimizer, TrainsLikeOneProcessOnTheJointBatch) {
     ASSERT_THAT(created, IsOk());
     for (int step = 0; step < kSteps; ++step) {
       if (step % 2 == 1) net.zero_grad(/*set_to_none=*/true);  // also of parameters that this rank does not reach
-      const torch::Tensor loss = LossOf(net, SamplesOf(step, rank.rank * kShare, kShare), rank == 0);
-      loss.backward();
+      const float loss = Alone([&] {
+        const torch::Tensor tensor = LossOf(net, SamplesOf(step, rank.rank * kShare, kShare), rank == 0);
+        tensor.backward();
+        return tensor.item<float>();
+      });
       const auto summary = (*created)->Step();
       ASSERT_THAT(summary, IsOk());
       EXPECT_EQ(summary->control_messages, step == 1 ? 1 : 0);
-      if (rank == 0) losses.push_back(loss.item<float>());
+      if (rank == 0) losses.push_back(loss);
     }
     final[static_cast<size_t>(rank.rank)] = Copies(net);
   });
@@ -133,7 +155,7 @@ TEST(TorchOptimizer, AddsUpMicroBatches) {
     const torch::Tensor x = torch::tensor({1.0f, 2.0f, 3.0f}) * static_cast<float>(rank.rank + 1);
     for (const bool last : {false, true}) {
       if (last) net->weight.mutable_grad() = torch::Tensor();  // what a set_to_none would do
-      net->forward(x).sum().backward();
+      Alone([&] { net->forward(x).sum().backward(); });
       const auto summary = (*created)->Step();
       ASSERT_THAT(summary, IsOk());
       EXPECT_EQ(summary->reduced, last);
@@ -143,7 +165,7 @@ TEST(TorchOptimizer, AddsUpMicroBatches) {
     EXPECT_EQ(net->weight.grad().abs().sum().item<float>(), 0);
     created->reset();
     EXPECT_FALSE(net->weight.grad().defined());
-    net->forward(x).sum().backward();  // nobody listens any more
+    Alone([&] { net->forward(x).sum().backward(); });  // nobody listens any more
     EXPECT_TRUE(net->weight.grad().defined());
   });
 }
