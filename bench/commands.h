@@ -86,7 +86,8 @@ struct StepOptions {
   int batch = 32;                                // samples a rank and step
   int steps = 20;
   bool check = true;
-  std::string json;  // a file
+  bool tune = false;  // also Gyre with plans that are tried, and untimed steps until one stays
+  std::string json;   // a file
 };
 
 // A training step of a model, with its computation modelled: what the exchange of gradients adds to it.

@@ -179,6 +179,8 @@ void AddStep(CLI::App& app, gyre::bench::StepOptions& options) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command->add_flag("--check,!--no-check", options.check, "Check the sums before and after (on by default)");
+  command->add_flag("--tune", options.tune,
+                    "Also with ReducerOptions::tune (\"gyre-tuned\"): plans are tried before steps are timed");
   command->add_option("--json", options.json, "Also write JSON lines to this file");
 }
 

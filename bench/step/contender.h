@@ -28,6 +28,9 @@ class StepContender {
   virtual absl::Status Ready(int i) = 0;
   virtual absl::Status Wait() = 0;
 
+  // Whether it does what it will do from now on. The same on all ranks.
+  virtual bool settled() const { return true; }
+
   // Whether sums are rounded, and are those of several steps: they cannot be checked. Prepare, before each step, then
   // fills the gradients.
   virtual bool lossy() const { return false; }
@@ -44,10 +47,11 @@ PlainGradients MakePlainGradients(const Model& model);
 std::unique_ptr<StepContender> MakeComputeAlone(PlainGradients& gradients);
 
 // Gyre's GradientReducer, with its defaults but for the sum. In the arena where `plain` is null. `bytes`: of buckets
-// that are not planned by what they cost. Collective.
+// that are not planned by what they cost. `tune`: ReducerOptions::tune. Collective.
 absl::StatusOr<std::unique_ptr<StepContender>> MakeGyreReducer(Runtime& runtime, const Model& model,
                                                                PlainGradients* plain,
-                                                               std::optional<int64_t> bytes = std::nullopt);
+                                                               std::optional<int64_t> bytes = std::nullopt,
+                                                               bool tune = false);
 inline constexpr int64_t kBySizeBytes = 8 << 20;
 
 // The same, compressed: `compression` as GYRE_COMPRESSION has it ("dgc:0.999", "int8:always").

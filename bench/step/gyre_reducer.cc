@@ -35,6 +35,7 @@ class GyreReducer : public StepContender {
   }
 
   absl::Status Wait() override { return reducer_->Wait().status(); }
+  bool settled() const override { return reducer_->planned(); }
 
  private:
   const std::string lib_;
@@ -86,9 +87,12 @@ absl::StatusOr<std::unique_ptr<GradientReducer>> MakeReducer(Runtime& runtime, c
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<StepContender>> MakeGyreReducer(Runtime& runtime, const Model& model,
-                                                               PlainGradients* plain, std::optional<int64_t> bytes) {
-  ASSIGN_OR_RETURN(auto reducer, MakeReducer(runtime, model, {.op = ReduceOp::kSum, .bucket_bytes = bytes}));
-  return std::make_unique<GyreReducer>(bytes ? "gyre-by-size" : "gyre", std::move(reducer), plain, model);
+                                                               PlainGradients* plain, std::optional<int64_t> bytes,
+                                                               bool tune) {
+  const ReducerOptions options{.op = ReduceOp::kSum, .bucket_bytes = bytes, .tune = tune};
+  ASSIGN_OR_RETURN(auto reducer, MakeReducer(runtime, model, options));
+  const char* const name = tune ? "gyre-tuned" : bytes ? "gyre-by-size" : "gyre";
+  return std::make_unique<GyreReducer>(name, std::move(reducer), plain, model);
 }
 
 absl::StatusOr<std::unique_ptr<StepContender>> MakeGyreCompressed(Runtime& runtime, const Model& model,

@@ -86,6 +86,9 @@ absl::StatusOr<int64_t> StepRun::CountWrong(StepContender& contender) {
 // The contenders take turns, step by step, so that what the machine does meanwhile hits them alike.
 absl::StatusOr<std::vector<Times>> StepRun::Measure(StepContenders& contenders) {
   std::vector<std::vector<double>> samples(contenders.size());
+  for (auto& contender : contenders) {
+    while (!contender->settled()) RETURN_IF_ERROR(TimeStep(*contender).status());
+  }
   for (int step = -kWarmup; step < options_.steps; ++step) {
     for (size_t c = 0; c < contenders.size(); ++c) {
       ASSIGN_OR_RETURN(const double time, TimeStep(*contenders[c]));
@@ -158,6 +161,10 @@ absl::StatusOr<StepContenders> MakeContenders(const StepOptions& options, const 
     PlainGradients* const own = buffers == "plain" ? &plain : nullptr;
     ASSIGN_OR_RETURN(auto reducer, MakeGyreReducer(setting.runtime, model, own));
     contenders.push_back(std::move(reducer));
+    if (options.tune) {
+      ASSIGN_OR_RETURN(auto tuned, MakeGyreReducer(setting.runtime, model, own, std::nullopt, true));
+      contenders.push_back(std::move(tuned));
+    }
     for (const std::string& compression : options.compression) {
       ASSIGN_OR_RETURN(auto compressed, MakeGyreCompressed(setting.runtime, model, own, compression));
       contenders.push_back(std::move(compressed));

@@ -12,9 +12,10 @@
 // Gradients are matched by name: ranks may register them, and have them ready, in any order. They travel in buckets in
 // the order of a plan that all ranks share. The first plan is made from the order in which rank 0 registered, reversed;
 // after four steps, from the times at which gradients became ready and from what an allreduce costs, such that the
-// least is left to do when the last one is ready; then it stays. From then on a step has no message but the gradients'.
-// A plan can be saved and given back (ReducerOptions::plan): equal inputs then give equal bits on the same ranks and
-// hosts (over several of these, with GYRE_ALGORITHMS=nominal or a forced allreduce).
+// least is left to do when the last one is ready; then it stays (unless others are tried: ReducerOptions::tune). From
+// then on a step has no message but the gradients'. A plan can be saved and given back (ReducerOptions::plan): equal
+// inputs then give equal bits on the same ranks and hosts (over several of these, with GYRE_ALGORITHMS=nominal or a
+// forced allreduce).
 //
 // Threads: Ready and Missing may be called from any thread; everything else by one thread at a time. The first Ready of
 // a step must come after the Wait of the step before has returned.
@@ -64,6 +65,15 @@ struct ReducerOptions {
   // What plan() gave once, for the same gradients: no planning. Empty: as described above.
   std::string plan = {};
 
+  // Where buckets are planned by cost, finer and coarser plans are tried in the steps that follow, in turns of 6 steps
+  // each with the plan in use. One takes its place if it was faster by more than 5 % in 3 of 5 rounds, and else is not
+  // tried again. What counts is the slowest rank's time from a step's first gradient to the end of Wait: a message each
+  // turn, none after the last. There are at most 3 trials, of 36 to 60 steps. Which plan wins depends on times: equal
+  // inputs need not give equal bits.
+  // kInvalidArgument beside `plan` or `bucket_bytes`; nothing happens with GYRE_FUSION_BYTES, or where gradients are
+  // compressed.
+  bool tune = false;
+
   // How kF32 gradients of two dimensions and 1024 elements or more travel (a Dgc has limits of its own); all others go
   // as they are. All ranks get the same bits. Default: GYRE_COMPRESSION ("dgc:0.999", "int8:always"), or nothing. Of
   // gradients that a Dgc covers, results are velocities: see carries_momentum.
@@ -96,6 +106,14 @@ struct StepSummary {
   int calls = 0;               // collective operations
   int control_messages = 0;    // collective operations that carried no gradients: 0 once the plan stays
   double exposed_seconds = 0;  // how long Wait took to reduce what the backward pass had not hidden
+
+  // Of the ranks that this one has waited for, from when its own gradients of a bucket were there until the last rank
+  // came to that bucket: the one that it waited for longest, and how long in this step. -1: for none. Each rank knows
+  // its own waits only; the latest has none. Between hosts that takes the network's latency in, and who waited may have
+  // been waited for: a rank sees those that it exchanges with. Not known of compressed calls and rows.
+  int waiting_for = -1;
+  double waited_seconds = 0;
+
   std::optional<double> norm;  // of all results before clipping; only with max_norm or skip_non_finite
   CompressionUse compression = CompressionUse::kNotAsked;
   int compressed_calls = 0;      // of `calls`: those whose gradients were compressed
@@ -194,8 +212,11 @@ class GYRE_EXPORT GradientReducer {
   std::vector<std::byte> SaveCompression() const;
   absl::Status RestoreCompression(std::span<const std::span<const std::byte>> saved);
 
-  int size() const;      // gradients
-  bool planned() const;  // whether the plan stays: after two or four steps, or with ReducerOptions::plan from Start on
+  int size() const;  // gradients
+
+  // Whether the plan stays: after two or four steps (with ReducerOptions::tune after the last trial), or with
+  // ReducerOptions::plan from Start on.
+  bool planned() const;
 
   // The plan in use, as text to be kept and given back. REQUIRES: Start was OK.
   std::string plan() const;

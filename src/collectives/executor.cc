@@ -352,6 +352,14 @@ std::vector<int> Executor::Awaited() const {
   return ranks;
 }
 
+int Executor::SilentPeer() const {
+  for (const auto& peer : peers_) {
+    const Direction& receive = peer->receive;
+    if (receive.pending() && receive.blocked && receive.next == 0 && receive.header_done == 0) return peer->rank;
+  }
+  return -1;
+}
+
 void Executor::AddWaits(std::vector<pollfd>& waits) const {
   for (const auto& peer : peers_) {
     const bool sends = peer->send.pending() && peer->send.blocked;

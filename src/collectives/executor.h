@@ -53,6 +53,9 @@ class Executor {
   // The ranks of the job that it waits for, to send or to receive.
   std::vector<int> Awaited() const;
 
+  // The rank of the job of a peer that it waits for and that has sent nothing yet; -1: there is none.
+  int SilentPeer() const;
+
   // What to wait for with poll(2); nothing where no descriptor tells.
   void AddWaits(std::vector<pollfd>& waits) const;
 

@@ -20,11 +20,11 @@ double Cost(const CostModel& model, int64_t bytes) {
   return model.seconds_per_bucket + static_cast<double>(bytes) * model.seconds_per_byte;
 }
 
-int64_t MostBytes(const CostModel& model) {
+int64_t MostBytes(const CostModel& model, double grain) {
   constexpr double kAll = int64_t{1} << 62;
   const double bytes =
       model.seconds_per_byte > 0 ? kMostOfFixed * model.seconds_per_bucket / model.seconds_per_byte : kAll;
-  return static_cast<int64_t>(std::clamp(bytes, kMostBytes, kAll));
+  return static_cast<int64_t>(std::clamp(bytes, grain * kMostBytes, kAll));
 }
 
 // The buckets of one plan, cut wherever the other one has a border as well.
@@ -215,15 +215,16 @@ CostModel FitCost(std::span<const CostSample> samples) {
   return model;
 }
 
-Plan PlanCautiously(std::span<const TensorInfo> tensors, std::span<const double> ready, const CostModel& model) {
+Plan PlanCautiously(std::span<const TensorInfo> tensors, std::span<const double> ready, const CostModel& model,
+                    double grain) {
   const auto times = [&](double factor) {
-    return CostModel{factor * model.seconds_per_bucket, factor * model.seconds_per_byte};
+    return CostModel{factor * grain * model.seconds_per_bucket, factor * model.seconds_per_byte};
   };
   const auto uncovered = [&](const Plan& plan) {
-    return UncoveredSeconds(plan, tensors, ready, model) + UncoveredSeconds(plan, tensors, ready, times(2));
+    return UncoveredSeconds(plan, tensors, ready, times(1)) + UncoveredSeconds(plan, tensors, ready, times(2));
   };
-  const int64_t most = MostBytes(model);
-  const Plan likely = PlanByCost(tensors, ready, model, most), slow = PlanByCost(tensors, ready, times(2), most);
+  const int64_t most = MostBytes(times(1), grain);
+  const Plan likely = PlanByCost(tensors, ready, times(1), most), slow = PlanByCost(tensors, ready, times(2), most);
   std::array<Plan, 3> plans = {slow, likely, Refine(slow, likely, tensors)};
   return std::move(*std::ranges::min_element(plans, {}, uncovered));
 }

@@ -46,7 +46,10 @@ Plan PlanByCost(std::span<const TensorInfo> tensors, std::span<const double> rea
 // Communication that is hidden just so is not hidden when it takes longer beside the computation than by itself. For
 // the same reason a bucket has 8 MiB at most (or one tensor), or as much as takes four times what a bucket costs
 // without any bytes.
-Plan PlanCautiously(std::span<const TensorInfo> tensors, std::span<const double> ready, const CostModel& model);
+// `grain`: coarser (above 1) or finer buckets, as if one cost so many times as much without any bytes, and that limit
+// times so much.
+Plan PlanCautiously(std::span<const TensorInfo> tensors, std::span<const double> ready, const CostModel& model,
+                    double grain = 1);
 
 // From the moment when all tensors are ready to the end of the last bucket, by the same model, for any plan.
 // REQUIRES: as above, and the plan is for these tensors.

@@ -32,7 +32,12 @@ constexpr std::chrono::seconds kLongest{10}, kBetweenWarnings{60};
 
 GradientStep::GradientStep(const CommunicatorState& communicator, fusion::Gradients& gradients,
                            const fusion::Readiness& readiness, const Settings& settings)
-    : communicator_(communicator), gradients_(gradients), readiness_(readiness), settings_(settings) {}
+    : communicator_(communicator),
+      gradients_(gradients),
+      readiness_(readiness),
+      settings_(settings),
+      waited_(static_cast<size_t>(communicator.team() != nullptr ? communicator.team()->size()
+                                                                 : communicator.group()->size())) {}
 
 void GradientStep::Restart(int64_t number) {
   Pollable::Restart();
@@ -40,6 +45,8 @@ void GradientStep::Restart(int64_t number) {
   next_ = 0;
   ended_ = false;
   waits_since_ = TimePoint{};
+  missing_ = -1;
+  std::ranges::fill(waited_, Duration::zero());
   awaited_.store(false);
   SetDeadline(TimePoint::max());
 }
@@ -72,8 +79,29 @@ shm::Progress GradientStep::Poll() {
     }
   }
   const shm::Progress progress = call_->Poll();
+  NoteWait(progress);
   if (progress != shm::Progress::kDone) return progress;
   return Deliver() ? shm::Progress::kSome : shm::Progress::kDone;
+}
+
+// The clock is read where a wait begins and where it ends. Who came last is who was still missing at the last look.
+void GradientStep::NoteWait(shm::Progress progress) {
+  const bool waits = progress == shm::Progress::kNone;
+  if (!waits && missing_ < 0) return;
+  int missing = -1;
+  if (waits && over_hosts_ != nullptr) missing = over_hosts_->MissingRank();
+  if (waits && within_host_) missing = within_host_->MissingRank();
+  if (missing >= 0 && missing_ < 0) missing_since_ = std::chrono::steady_clock::now();
+  if (missing < 0 && missing_ >= 0) {
+    waited_[static_cast<size_t>(missing_)] += std::chrono::steady_clock::now() - missing_since_;
+  }
+  missing_ = missing;
+}
+
+GradientStep::Waited GradientStep::longest_wait() const {
+  const auto longest = std::ranges::max_element(waited_);
+  if (*longest == Duration::zero()) return {-1, Duration::zero()};
+  return {static_cast<int>(longest - waited_.begin()), *longest};
 }
 
 bool GradientStep::MayLaunch() const {

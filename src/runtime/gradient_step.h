@@ -52,6 +52,14 @@ class GradientStep final : public Pollable {
   // Ends it early, here and on every rank. Thread-safe.
   void Abandon(const std::string& why);
 
+  // Since Restart: of the communicator's ranks the one that this one waited for longest before its calls could begin,
+  // -1 for none, and how long. REQUIRES: done.
+  struct Waited {
+    int rank;
+    Duration time;
+  };
+  Waited longest_wait() const;
+
   // Wakes whoever drives it: a bucket is full. Thread-safe.
   void Nudge() const;
 
@@ -66,6 +74,7 @@ class GradientStep final : public Pollable {
 
  private:
   bool MayLaunch() const;
+  void NoteWait(shm::Progress progress);
   absl::Status Launch();
   bool Deliver();
   void TellObserver(const absl::Status& status) const;
@@ -94,6 +103,9 @@ class GradientStep final : public Pollable {
   TimePoint launched_;                                 // when that was
   TimePoint waits_since_{};                            // between calls; not set: from the next check on
   TimePoint quiet_until_{};                            // no warning before
+  int missing_ = -1;                                   // rank that the call in course waits for, to begin
+  TimePoint missing_since_{};                          // likewise
+  std::vector<Duration> waited_;                       // by rank
   bool ended_ = false;
   std::atomic<bool> awaited_{false};
   std::atomic<Duration::rep> deadline_{TimePoint::max().time_since_epoch().count()};

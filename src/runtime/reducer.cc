@@ -23,6 +23,9 @@ absl::Status Check(const ReducerOptions& options) {
   if (options.max_norm && !(*options.max_norm > 0 && std::isfinite(*options.max_norm))) {
     return absl::InvalidArgumentError("max_norm must be positive and finite");
   }
+  if (options.tune && (options.bucket_bytes || !options.plan.empty())) {
+    return absl::InvalidArgumentError("tune has nothing to try where a plan or bucket_bytes are given");
+  }
   if (options.accumulate < 1) return absl::InvalidArgumentError("accumulate must be 1 or more");
   if (options.bucket_bytes && *options.bucket_bytes < 1) {
     return absl::InvalidArgumentError("bucket_bytes must be 1 or more");

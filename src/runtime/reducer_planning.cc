@@ -88,14 +88,18 @@ absl::StatusOr<fusion::CostModel> MeasureCost(Communicator& communicator, std::s
   return cost;
 }
 
-absl::StatusOr<fusion::Plan> PlanTogether(Communicator& communicator, std::span<const fusion::TensorInfo> tensors,
-                                          std::vector<double> ready, const fusion::CostModel& cost,
-                                          const CallOptions& options) {
+absl::StatusOr<std::vector<fusion::Plan>> PlanTogether(Communicator& communicator,
+                                                       std::span<const fusion::TensorInfo> tensors,
+                                                       std::vector<double> ready, const fusion::CostModel& cost,
+                                                       std::span<const double> grains, const CallOptions& options) {
   RETURN_IF_ERROR(communicator.AllReduce(ready, {.op = ReduceOp::kMax, .timeout = options.timeout}));
-  fusion::Plan plan;
-  if (communicator.rank() == 0) plan = PlanCautiously(tensors, ready, cost);
-  RETURN_IF_ERROR(AdoptPlan(communicator, tensors, plan, options));
-  return plan;
+  std::vector<fusion::Plan> plans;
+  for (const double grain : grains) {
+    fusion::Plan& plan = plans.emplace_back();
+    if (communicator.rank() == 0) plan = PlanCautiously(tensors, ready, cost, grain);
+    RETURN_IF_ERROR(AdoptPlan(communicator, tensors, plan, options));
+  }
+  return plans;
 }
 
 absl::Status AdoptPlan(Communicator& communicator, std::span<const fusion::TensorInfo> tensors, fusion::Plan& plan,

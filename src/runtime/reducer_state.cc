@@ -12,7 +12,6 @@
 #include "fusion/arithmetic.h"
 #include "fusion/layout.h"
 #include "runtime/reducer_agreement.h"
-#include "runtime/reducer_planning.h"
 
 namespace gyre {
 
@@ -21,10 +20,6 @@ namespace {
 // A tensor of so many bytes is reduced by a call of its own, within a host: if it lives in the program's memory, that
 // costs less than a copy to its bucket and back. Between hosts calls are fewer and larger.
 constexpr int64_t kOwnCallBytes = 512 << 10;
-
-// The order of readiness is taken from step 2, times from as many steps as it takes for a median: the first one warms
-// up.
-constexpr int64_t kFirstRecorded = 2, kLastTimed = 4;
 
 double Seconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
@@ -109,7 +104,7 @@ std::string GradientReducer::State::DescribeOptions(const absl::StatusOr<fusion:
   }
   return absl::StrCat("op ", ToAbsl(ReduceOpName(options_.op)), ", prescale ", exact(options_.prescale), ", postscale ",
                       exact(options_.postscale), ", max_norm ", norm, ", skip_non_finite ", options_.skip_non_finite,
-                      ", accumulate ", options_.accumulate, ", bucket_bytes ",
+                      ", accumulate ", options_.accumulate, ", tune ", options_.tune, ", bucket_bytes ",
                       forced_bytes_ ? absl::StrCat(*forced_bytes_) : "none", ", plan ", plan, ", compression ",
                       internal::Describe(compression_));
 }
@@ -161,46 +156,6 @@ absl::Status GradientReducer::State::RestoreCompression(std::span<const std::spa
       absl::StrCat("compression state: there is none to take it; ", ToAbsl(CompressionUseText(compression_use_))));
 }
 
-// --- Planning ---
-
-// What planning by cost needs. The gradients' memory is still zero, and stays so.
-absl::Status GradientReducer::State::PrepareToPlan() {
-  if (planned_ || !by_cost()) return absl::OkStatus();
-  const std::span scratch(reinterpret_cast<float*>(memory_.data),
-                          static_cast<size_t>(gradients_->layout().bytes) / sizeof(float));
-  ASSIGN_OR_RETURN(cost_, internal::MeasureCost(*communicator_, scratch, call_options()));
-  ready_times_ = std::make_unique<fusion::ReadyTimes>(size());
-  return absl::OkStatus();
-}
-
-// REQUIRES: the plan does not stay yet.
-absl::Status GradientReducer::State::PlanAfterStep(StepSummary& summary) {
-  if (ready_times_ != nullptr) ready_times_->EndStep(steps_ >= kFirstRecorded);
-  if (steps_ < (by_cost() ? kLastTimed : kFirstRecorded)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(fusion::Plan plan, Replan(summary));
-  if (communicator_->rank() == 0) {
-    ranks_->runtime().logger()->debug(
-        "planned {} buckets, the last one of {} bytes; a bucket takes {:.3g} s, a byte {:.3g} s", plan.buckets.size(),
-        plan.buckets.empty() ? 0 : plan.buckets.back().bytes(), cost_.seconds_per_bucket, cost_.seconds_per_byte);
-  }
-  Follow(std::move(plan));
-  planned_ = true;
-  ready_times_.reset();
-  return absl::OkStatus();
-}
-
-// By cost; or where sizes are given, by the order in which rank 0 had its gradients ready in this step.
-absl::StatusOr<fusion::Plan> GradientReducer::State::Replan(StepSummary& summary) {
-  if (by_cost()) {
-    summary.control_messages += 2;
-    return internal::PlanTogether(*communicator_, tensors_, ready_times_->Median(), cost_, call_options());
-  }
-  std::vector<int> order = readiness_->Order();
-  RETURN_IF_ERROR(internal::AdoptOrder(*communicator_, order, call_options()));
-  ++summary.control_messages;
-  return PlanBySize(tensors_, order, bucket_bytes());
-}
-
 // --- A step ---
 
 TensorView GradientReducer::State::gradient(int index) const {
@@ -229,6 +184,7 @@ absl::Status GradientReducer::State::CheckIndex(int index) const {
 }
 
 absl::Status GradientReducer::State::Claim(int place) {
+  if (tuning_ != nullptr) NoteFirstGradient();
   if (readiness_->Claim(place)) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("gradient ", NameOf(place), " was ready in this step already"));
 }
@@ -333,6 +289,9 @@ void GradientReducer::State::FinishResults(StepSummary& summary) {
   summary.calls = static_cast<int>(step_->parts().size()) + rows_->calls();
   summary.bytes = rows_->sent_bytes();
   for (const fusion::TensorInfo& tensor : tensors_) summary.bytes += tensor.bytes();
+  const auto [longest, time] = step_->longest_wait();
+  summary.waiting_for = longest;
+  summary.waited_seconds = Seconds(time);
   summary.compression = compression_use_;
   if (compressor_ != nullptr) {
     summary.compressed_calls = compressor_->calls();

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/clock.h"
 #include "fusion/gradients.h"
 #include "fusion/plan.h"
 #include "fusion/planner.h"
@@ -19,6 +20,7 @@
 #include "fusion/ready_times.h"
 #include "fusion/registry.h"
 #include "fusion/rows.h"
+#include "fusion/tuner.h"
 #include "gyre/reducer.h"
 #include "runtime/composition.h"
 #include "runtime/compressor.h"
@@ -63,6 +65,17 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
     std::byte* data = nullptr;
   };
 
+  // Other plans are tried.
+  struct Tuning {
+    Tuning(std::vector<fusion::Plan> those, const fusion::Tuner& which, int first)
+        : plans(std::move(those)), tuner(which), followed(first) {}
+
+    const std::vector<fusion::Plan> plans;  // from the finest to the coarsest, neighbours differ
+    fusion::Tuner tuner;
+    int followed;                                   // plan
+    std::atomic<Duration::rep> first_gradient = 0;  // when it came in this step; 0: not yet
+  };
+
   std::string DescribeOptions(const absl::StatusOr<fusion::SavedPlan>& saved) const;
   absl::Status MakeFirstPlan(const absl::StatusOr<fusion::SavedPlan>& saved);
   absl::Status Allocate(int64_t bytes);
@@ -80,7 +93,11 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   }
   absl::Status PrepareToPlan();
   absl::Status PlanAfterStep(StepSummary& summary);
-  absl::StatusOr<fusion::Plan> Replan(StepSummary& summary);
+  absl::Status PlanBySizes(StepSummary& summary);
+  absl::Status PlanByCosts(StepSummary& summary);
+  absl::Status TuneAfterStep(StepSummary& summary);
+  void Settle();
+  void NoteFirstGradient();
   absl::Status CheckUsable() const;
   absl::Status Fail(absl::Status status);
   void FinishResults(StepSummary& summary);
@@ -109,6 +126,7 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   bool planned_ = false;
   fusion::CostModel cost_;                             // where it plans by cost
   std::unique_ptr<fusion::ReadyTimes> ready_times_;    // likewise, until the plan stays
+  std::unique_ptr<Tuning> tuning_;                     // from the plan by cost on, until the plan stays
   std::chrono::steady_clock::time_point step_begins_;  // the end of the Wait before
   std::unique_ptr<fusion::Gradients> gradients_;
   std::unique_ptr<internal::RowExchange> rows_;

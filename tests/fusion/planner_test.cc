@@ -231,6 +231,18 @@ TEST(PlannerTest, CautionDoesNotLeaveMuchForTheEnd) {
   EXPECT_GE(early.buckets.size(), 12u) << "of 8 MiB at most";
 }
 
+TEST(PlannerTest, CoarserAndFiner) {
+  const Case one = Even(100, 250'000, 2e-3);  // 1 ms each to send
+  size_t before = 101;
+  for (const double grain : {0.25, 0.5, 1.0, 2.0, 4.0}) {
+    const Plan plan = PlanCautiously(one.tensors, one.ready, one.model, grain);
+    ExpectWhole(one, plan);
+    EXPECT_LT(plan.buckets.size(), before) << grain;
+    before = plan.buckets.size();
+  }
+  EXPECT_EQ(PlanCautiously(one.tensors, one.ready, one.model, 1), PlanCautiously(one.tensors, one.ready, one.model));
+}
+
 TEST(PlannerTest, ManyTensors) {
   std::mt19937_64 random(9);
   const Case one = Random(random, 5000, {DType::kF32, DType::kBF16});

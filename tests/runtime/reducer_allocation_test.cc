@@ -46,5 +46,31 @@ TEST(ReducerAllocations, AreNoneOnceThePlanStays) {
   });
 }
 
+// Of a plan that was found by trying others, likewise.
+TEST(ReducerAllocations, AreNoneAfterTuning) {
+  support::RunProcesses(2, [](const Rank& rank) {
+    Trainer trainer(rank, std::vector<Parameter>(40, {{65'000}}));
+    ASSERT_THAT(trainer.Start({.tune = true}), IsOk());
+    constexpr int kCounted = 100, kMost = 300;
+    int64_t before = 0;
+    int steps = 0, settled = 0;
+    while (settled == 0 || steps < settled + kCounted) {
+      if (++steps > kMost) FAIL() << "no plan stays";
+      for (int i = 0; i < trainer.reducer->size(); ++i) {
+        if (!trainer.reducer->Ready(i).ok()) FAIL();
+      }
+      const auto summary = trainer.reducer->Wait();
+      if (!summary.ok()) FAIL() << summary.status();
+      if (settled > 0 && summary->control_messages != 0) FAIL() << steps;
+      if (settled > 0 || !trainer.reducer->planned()) continue;
+      settled = steps;
+      before = AllocationCount();
+    }
+    EXPECT_GE(settled, 4 + 12) << "nothing was tried";
+    EXPECT_EQ(AllocationCount() - before, 0);
+    ASSERT_THAT(trainer.runtime->world().Barrier(), IsOk());
+  });
+}
+
 }  // namespace
 }  // namespace gyre

@@ -1,15 +1,19 @@
 #include "gyre/reducer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "fusion/plan.h"
 #include "fusion/planner.h"
+#include "fusion/tuner.h"
 #include "runtime/reducer_fixture.h"
 #include "runtime/reducer_planning.h"
 
@@ -100,11 +104,13 @@ TEST(ReducerPlanning, IsForTheLastRankAndAlikeOnAll) {
     }
     const fusion::CostModel cost{.seconds_per_bucket = 1e-4, .seconds_per_byte = 1e-7};
     // What another rank than 0 believes to be the costs makes no difference.
-    const auto plan =
-        internal::PlanTogether(runtime->world(), tensors, ready, rank == 0 ? cost : fusion::CostModel(), {});
-    ASSERT_THAT(plan, IsOk());
-    EXPECT_EQ(*plan, PlanCautiously(tensors, last, cost));
-    EXPECT_GT(plan->buckets.size(), 3u);
+    const std::vector<double> grains = {0.5, 1};
+    const auto plans =
+        internal::PlanTogether(runtime->world(), tensors, ready, rank == 0 ? cost : fusion::CostModel(), grains, {});
+    ASSERT_THAT(plans, IsOk());
+    EXPECT_THAT(*plans,
+                testing::ElementsAre(PlanCautiously(tensors, last, cost, 0.5), PlanCautiously(tensors, last, cost)));
+    EXPECT_GT(plans->back().buckets.size(), 3u);
 
     for (const std::vector<int>& members : {std::vector<int>{1, 1}, {0, 1}, {1}}) {
       fusion::Plan wrong{.buckets = {{.tensors = members}}};
@@ -153,6 +159,84 @@ std::string PlanOfALateOne(std::chrono::milliseconds late) {
   });
   EXPECT_EQ(plans[0], plans[1]);
   return plans[0];
+}
+
+// Tries plans until one stays: right results with each, the same one on all ranks, a message at the end of a turn and
+// none in between.
+TEST(ReducerTuning, TriesPlansAndSettles) {
+  constexpr int kTensors = 40, kMostSteps = 4 + 3 * 60;
+  std::vector<std::string> plans(2);
+  RunThreads(2, [&](const Rank& rank) {
+    Trainer trainer(rank, std::vector<Parameter>(kTensors, {{65'001}}));  // 10 MB: finer plans have smaller buckets
+    ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .tune = true}), IsOk());
+    std::set<int> buckets;
+    int64_t step = 1, messages = 0;
+    for (; step <= kMostSteps && !trainer.reducer->planned(); ++step) {
+      for (size_t p = 0; p < kTensors; ++p) {
+        support::Store(trainer.shared(p), 0, static_cast<double>(rank.rank + step));
+        support::Store(trainer.shared(p), 65'000, static_cast<double>(p));
+        ASSERT_THAT(trainer.reducer->Ready(trainer.index[p]), IsOk());
+      }
+      const auto summary = trainer.reducer->Wait();
+      ASSERT_THAT(summary, IsOk());
+      const bool turn_ends = step > 4 && (step - 4) % fusion::Tuner::kTurnSteps == 0;
+      EXPECT_EQ(summary->control_messages, step == 4 ? 6 : turn_ends ? 1 : 0) << step;
+      messages += summary->control_messages;
+      buckets.insert(summary->buckets);
+      for (size_t p = 0; p < kTensors; ++p) {
+        ASSERT_EQ(support::Load(trainer.shared(p), 0), 2 * step + 1) << step;
+        ASSERT_EQ(support::Load(trainer.shared(p), 65'000), 2 * p) << step;
+      }
+    }
+    EXPECT_TRUE(trainer.reducer->planned());
+    EXPECT_GE(buckets.size(), 2u) << "one that was tried";
+    EXPECT_GE(messages, 8);
+    plans[static_cast<size_t>(rank.rank)] = trainer.reducer->plan();
+  });
+  EXPECT_EQ(plans[0], plans[1]);
+}
+
+// Whether the two other ranks named rank `late`, or who waits for it, for about as long as it was late.
+bool NameTheLateOne(std::vector<int> hosts, int late, std::chrono::milliseconds time, std::vector<int> expected) {
+  std::vector<StepSummary> summaries(3);
+  std::atomic<int> here = 0;
+  RunThreads(3, [&](const Rank& rank) {
+    Trainer trainer(rank, {{{1000}}, {{70'000}}});
+    auto joined = hosts.empty() ? JoinJob(rank) : JoinJob(rank, JobOptions(rank, hosts));
+    ASSERT_THAT(trainer.StartIn(std::move(joined), {.bucket_bytes = kSmallBuckets}), IsOk());
+    if (rank.rank == late) {
+      while (here.load() < 2) std::this_thread::yield();
+      std::this_thread::sleep_for(time);  // computes
+    }
+    for (size_t p = 0; p < 2; ++p) ASSERT_THAT(trainer.Give(p, 1, false), IsOk());
+    ++here;
+    const auto summary = trainer.reducer->Wait();
+    ASSERT_THAT(summary, IsOk());
+    summaries[static_cast<size_t>(rank.rank)] = *summary;
+  });
+  bool named = true;
+  for (size_t r = 0; r < 3; ++r) {
+    const StepSummary& one = summaries[r];
+    EXPECT_EQ(one.waiting_for < 0, one.waited_seconds == 0);
+    EXPECT_LE(one.waited_seconds, one.exposed_seconds * 1.001) << "Wait began after the wait";
+    if (expected[r] < 0) continue;
+    named = named && one.waiting_for == expected[r] && one.waited_seconds > 0.5e-3 * static_cast<double>(time.count());
+  }
+  return named;
+}
+
+// On a machine so busy that another one came later, it is given more time.
+TEST(ReducerWaits, NameWhoCameLast) {
+  const auto named = [](std::vector<int> hosts, int late, std::vector<int> expected) {
+    for (int ms = 20; ms < 5000; ms *= 4) {
+      if (NameTheLateOne(hosts, late, std::chrono::milliseconds(ms), expected)) return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(named({}, 1, {1, -1, 1}));
+  EXPECT_TRUE(named({}, 0, {-1, 0, 0}));
+  EXPECT_TRUE(named({2, 1}, 2, {2, -1, -1}));
+  EXPECT_TRUE(named({2, 1}, 1, {1, -1, 0})) << "rank 2 waits for rank 0, which waits for rank 1";
 }
 
 // It is ready later by more time than the others take to be reduced. On a machine so busy that this is not so, it is
@@ -466,6 +550,8 @@ TEST(Reducer, RefusesWhatItCannotDo) {
     EXPECT_THAT(create({.prescale = std::nan("")}), MatchesStatus(StatusCode::kInvalidArgument, "scale"));
     EXPECT_THAT(create({.max_norm = 0.0}), MatchesStatus(StatusCode::kInvalidArgument, "max_norm"));
     EXPECT_THAT(create({.accumulate = 0}), MatchesStatus(StatusCode::kInvalidArgument, "accumulate"));
+    EXPECT_THAT(create({.plan = "any", .tune = true}), MatchesStatus(StatusCode::kInvalidArgument, "tune"));
+    EXPECT_THAT(create({.bucket_bytes = 1, .tune = true}), MatchesStatus(StatusCode::kInvalidArgument, "tune"));
     EXPECT_THAT(create({.bucket_bytes = 0}), MatchesStatus(StatusCode::kInvalidArgument, "bucket_bytes"));
     EXPECT_THAT(create({.timeout = std::chrono::milliseconds(0)}),
                 MatchesStatus(StatusCode::kInvalidArgument, "timeout"));

@@ -225,6 +225,20 @@ std::string HierarchicalOperation::Awaited() const {
   return names.empty() ? "the host's other ranks" : absl::StrJoin(names, ", ");
 }
 
+// Within the host, who has not come to the first stage; then, who has not sent anything to the first schedule.
+int HierarchicalOperation::MissingRank() const {
+  if (state_ != State::kUnderWay || index_ > 1) return -1;
+  if (index_ == 0 && current_local() != nullptr) {
+    const int local = current_local()->MissingRank();
+    return local < 0 ? -1 : team_->on_host(team_->host())[static_cast<size_t>(local)];
+  }
+  const int job_rank = stage_.network != nullptr ? stage_.network->SilentPeer() : -1;
+  for (int rank = 0; job_rank >= 0 && rank < team_->size(); ++rank) {
+    if (team_->place(rank).rank == job_rank) return rank;
+  }
+  return -1;
+}
+
 bool HierarchicalOperation::FailLate() {
   const std::string awaited = Awaited();
   const std::string reason =

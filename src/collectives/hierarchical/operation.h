@@ -29,6 +29,10 @@ class HierarchicalOperation : public Pollable {
   // Who has not come, or not far enough, in words; empty: it has not begun. For its lane's driver.
   std::string Awaited() const;
 
+  // After a Poll that returned kNone: one of the communicator's ranks that, by what this one sees of it, have not come;
+  // -1: none is known. Cheap. For its lane's driver.
+  int MissingRank() const;
+
  protected:
   struct Stage {
     std::vector<std::unique_ptr<Operation>> local;

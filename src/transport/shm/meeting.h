@@ -88,6 +88,9 @@ class Meeting {
     return false;
   }
 
+  // After a Gathered that returned false, where nobody narrowed the round: a member that had not posted it.
+  int awaited() const { return arrived_; }
+
   // After Post: whether this member has posted the round.
   bool HasPosted(int member) { return SlotOf(member).round.load(std::memory_order_seq_cst) >= round_; }
 
