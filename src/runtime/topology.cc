@@ -59,7 +59,7 @@ std::string NumaNodeOf(int cpu, const std::filesystem::path& system) {
   std::error_code error;
   for (std::filesystem::directory_iterator entry(system / absl::StrCat("cpu", cpu), error), end; !error && entry != end;
        entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
+    std::string name = entry->path().filename().string();
     if (name.starts_with("node")) return name;
   }
   return "";
