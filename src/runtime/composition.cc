@@ -118,6 +118,7 @@ absl::Status RuntimeState::ConnectPeers(const Environment& environment, shm::Own
                    ExchangePlaces(*membership_, config_, mesh->address(), deadline));
   RETURN_IF_ERROR(CheckVersions(places));
   hosts_ = HostsOf(places);
+  for (const RankPlace& place : places) domains_.push_back(place.domain);
   needs_one_clock_ = *std::ranges::max_element(hosts_) > 0 && std::ranges::all_of(places, &RankPlace::traced);
   std::vector<RankPlace> here;
   std::ranges::copy_if(places, std::back_inserter(here), [&](const RankPlace& place) {
@@ -181,12 +182,14 @@ absl::StatusOr<Meetings> RuntimeState::Meet(const std::vector<int>& ranks, std::
   const GroupLayout layout{.size = static_cast<int>(local.size()), .crowded = crowded_};
   std::vector<int64_t> local_regions;
   std::vector<int> numbers;
+  std::vector<Domain> domains;
   for (size_t number = 0; number < ranks.size(); ++number) {
     if (std::ranges::find(local, ranks[number]) == local.end()) continue;
     numbers.push_back(static_cast<int>(number));
     local_regions.push_back(regions[number]);
+    if (!domains_.empty()) domains.push_back(domains_[static_cast<size_t>(ranks[number])]);
   }
-  ASSIGN_OR_RETURN(meetings.group, Group::Create(node_, local, local_regions, layout, numbers));
+  ASSIGN_OR_RETURN(meetings.group, Group::Create(node_, local, local_regions, layout, numbers, domains));
   if (local.size() == ranks.size()) return meetings;
   const auto self = std::ranges::find(ranks, node_->rank()) - ranks.begin();
   meetings.team =

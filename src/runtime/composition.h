@@ -105,6 +105,7 @@ class RuntimeState {
   std::unique_ptr<Membership> membership_;  // until Shutdown; guarded by mutex_ once joined
   JobAccess job_;
   std::vector<int> hosts_;
+  std::vector<Domain> domains_;  // by rank of the job: where on its host it runs; empty: not known
   std::atomic<bool> has_place_with_servers_{false};
   bool crowded_ = false;
   bool needs_one_clock_ = false;

@@ -46,11 +46,42 @@ std::vector<int> OwnCpus() {
   return cpus;
 }
 
+// The text that lists the CPUs which share this one's last-level cache.
+std::string CacheOf(int cpu, const std::filesystem::path& system) {
+  std::ifstream file(system / absl::StrCat("cpu", cpu) / "cache/index3/shared_cpu_list");
+  std::string cpus;
+  std::getline(file, cpus);
+  return cpus;
+}
+
+// "node1", which a CPU's folder has as a link.
+std::string NumaNodeOf(int cpu, const std::filesystem::path& system) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(system / absl::StrCat("cpu", cpu), error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::string name = entry->path().filename().string();
+    if (name.starts_with("node")) return name;
+  }
+  return "";
+}
+
 }  // namespace
 
+Domain DomainOf(std::span<const int> cpus, const std::filesystem::path& system) {
+  if (cpus.empty()) return {};
+  Domain shared{.cache = CacheOf(cpus[0], system), .memory = NumaNodeOf(cpus[0], system)};
+  for (const int cpu : cpus.subspan(1)) {
+    if (!shared.cache.empty() && CacheOf(cpu, system) != shared.cache) shared.cache.clear();
+    if (!shared.memory.empty() && NumaNodeOf(cpu, system) != shared.memory) shared.memory.clear();
+    if (shared.cache.empty() && shared.memory.empty()) break;
+  }
+  return shared;
+}
+
 std::string Encode(const RankPlace& place) {
-  return nlohmann::json{{"version", place.version}, {"host_id", place.host_id}, {"host_name", place.host_name},
-                        {"address", place.address}, {"cpus", place.cpus},       {"traced", place.traced}}
+  return nlohmann::json{{"version", place.version},    {"host_id", place.host_id},   {"host_name", place.host_name},
+                        {"address", place.address},    {"cpus", place.cpus},         {"traced", place.traced},
+                        {"cache", place.domain.cache}, {"numa", place.domain.memory}}
       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // a host's name may be any bytes
 }
 
@@ -61,6 +92,7 @@ absl::StatusOr<RankPlace> DecodeRankPlace(const std::string& text) {
   };
   RankPlace place{string_at("version"), string_at("host_id"), string_at("host_name"), string_at("address"), {}};
   if (place.host_id.empty()) return absl::DataLossError("a rank's description of its place cannot be read");
+  place.domain = {.cache = string_at("cache"), .memory = string_at("numa")};
   place.traced = json.contains("traced") && json["traced"] == true;
   if (json.contains("cpus") && json["cpus"].is_array()) {
     for (const auto& cpu : json["cpus"]) {
@@ -76,6 +108,7 @@ RankPlace ThisPlace(const std::string& configured_host_id) {
   place.host_id = configured_host_id.empty() ? absl::StrCat(BootId(), "/", NetworkNamespace()) : configured_host_id;
   place.host_name = HostName();
   place.cpus = OwnCpus();
+  place.domain = DomainOf(place.cpus);
   return place;
 }
 

@@ -1,10 +1,13 @@
 // What ranks tell each other about where they run, and what follows from it.
 #pragma once
 
+#include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "collectives/shm/grid.h"
 
 namespace gyre::internal {
 
@@ -16,6 +19,7 @@ struct RankPlace {
   std::string address;    // where the rank's mesh listens
   std::vector<int> cpus;  // that the rank may run on
   bool traced = false;    // it writes a timeline
+  Domain domain{};        // that all of these CPUs are in
 };
 
 std::string Encode(const RankPlace& place);
@@ -24,6 +28,9 @@ absl::StatusOr<RankPlace> DecodeRankPlace(const std::string& text);
 // This process's place but for `address`. The host id, unless given, is that of the boot and the network namespace:
 // abstract sockets, and so memory, are shared just within those.
 RankPlace ThisPlace(const std::string& configured_host_id);
+
+// What the system tells of the cache and the NUMA node that all of `cpus` share. `system`: where it lists them.
+Domain DomainOf(std::span<const int> cpus, const std::filesystem::path& system = "/sys/devices/system/cpu");
 
 // Of the ranks of one host: whether they outnumber the union of their CPUs, so that one that spins may keep another
 // from running.

@@ -1,5 +1,9 @@
 #include "runtime/topology.h"
 
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "support/status_matchers.h"
 
@@ -27,7 +31,33 @@ TEST(Topology, EncodesAndDecodes) {
   EXPECT_EQ(decoded->address, "@there");
   EXPECT_EQ(decoded->cpus, place.cpus);
   EXPECT_TRUE(decoded->traced);
+  EXPECT_EQ(decoded->domain, place.domain);
   EXPECT_EQ(ThisPlace("mine").host_id, "mine");
+}
+
+// 8 CPUs as sysfs shows them: two NUMA nodes of two caches of two CPUs.
+std::filesystem::path MakeMachine(const std::string& name) {
+  const std::filesystem::path system = std::filesystem::path(testing::TempDir()) / name;
+  for (int cpu = 0; cpu < 8; ++cpu) {
+    const std::filesystem::path folder = system / absl::StrCat("cpu", cpu);
+    std::filesystem::create_directories(folder / "cache/index3");
+    std::filesystem::create_directories(folder / absl::StrCat("node", cpu / 4));
+    std::ofstream(folder / "cache/index3/shared_cpu_list") << cpu / 2 * 2 << "-" << cpu / 2 * 2 + 1 << "\n";
+  }
+  return system;
+}
+
+TEST(Topology, ADomainIsWhatAllCpusOfARankShare) {
+  const std::filesystem::path system = MakeMachine("gyre_topology_test");
+  const auto of = [&](std::vector<int> cpus) { return DomainOf(cpus, system); };
+  EXPECT_EQ(of({2}), (Domain{"2-3", "node0"}));
+  EXPECT_EQ(of({6, 7}), (Domain{"6-7", "node1"}));
+  EXPECT_EQ(of({4, 6}), (Domain{"", "node1"}));
+  EXPECT_EQ(of({0, 1, 7}), Domain());
+  EXPECT_EQ(of({}), Domain());
+  EXPECT_EQ(of({2, 8}), Domain());  // not to be seen there
+  std::filesystem::remove_all(system);
+  EXPECT_EQ(of({2}), Domain());
 }
 
 // A host's name may be any bytes.

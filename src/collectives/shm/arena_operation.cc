@@ -11,7 +11,7 @@ namespace {
 
 // From a few MiB on memcpy writes past the caches. That is right for what no cache can hold; what is shorter than that
 // goes in blocks too short for it.
-constexpr int64_t kPastCaches = 16 << 20;
+constexpr int64_t kPastCaches = 64 << 20;
 constexpr int64_t kBlock = 256 << 10;
 
 }  // namespace

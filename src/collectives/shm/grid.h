@@ -1,12 +1,33 @@
 // Grid: the members of a large group in rows and columns, for what is better done in two levels. Pure.
 //
-// Rows are members whose numbers follow each other, so that where ranks are placed in order a row shares a socket or a
-// cache. All rows are as long as the shortest, but for one `extra` member that some have: it is in no column.
+// All rows are as long as the shortest, but for one `extra` member that some have: it is in no column.
 #pragma once
 
+#include <span>
+#include <string>
 #include <vector>
 
 namespace gyre::internal {
+
+// Where a member may run, in words that are equal on members that share it. Empty: not known, or in several.
+struct Domain {
+  std::string cache;   // a last-level cache
+  std::string memory;  // a NUMA node
+
+  bool operator==(const Domain&) const = default;
+};
+
+// By row, in order, its members.
+using Rows = std::vector<std::vector<int>>;
+
+// Of members whose numbers follow each other: where ranks are placed in order a row lies near together. Rows and
+// columns are near the square root of `size`, without extras where that is so for two of its divisors.
+Rows RowsByNumber(int size);
+
+// Rows of the members that share a last-level cache, or a NUMA node: of the two what makes the shorter of rows and
+// columns; caches if both do alike. None where members are not known to lie each in one of several, or where these hold
+// numbers of members that are two or more apart, or one each. `domains`: by member.
+Rows RowsByDomain(std::span<const Domain> domains);
 
 struct Grid {
   int rows = 1;
@@ -24,8 +45,7 @@ struct Grid {
   bool extra() const { return column == columns; }
 };
 
-// REQUIRES: 0 <= self < size. Rows and columns are near the square root of `size`, without extras where that is so for
-// two of its divisors.
-Grid MakeGrid(int size, int self);
+// REQUIRES: rows are as said above, and `self` is in one of them.
+Grid MakeGrid(const Rows& rows, int self);
 
 }  // namespace gyre::internal

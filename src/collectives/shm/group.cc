@@ -14,7 +14,7 @@ Group::Group(std::shared_ptr<shm::Node> node, std::vector<int> ranks, int self, 
 
 absl::StatusOr<std::shared_ptr<Group>> Group::Create(std::shared_ptr<shm::Node> node, std::vector<int> ranks,
                                                      std::span<const int64_t> regions, const GroupLayout& layout,
-                                                     std::vector<int> numbers) {
+                                                     std::vector<int> numbers, std::span<const Domain> domains) {
   const auto self = std::ranges::find(ranks, node->rank()) - ranks.begin();
   std::shared_ptr<Group> group(
       new Group(std::move(node), std::move(ranks), static_cast<int>(self), layout, std::move(numbers)));
@@ -26,9 +26,17 @@ absl::StatusOr<std::shared_ptr<Group>> Group::Create(std::shared_ptr<shm::Node> 
     group->heads_.push_back(reinterpret_cast<RegionHead*>(group->regions_.back()));
     group->blocks_.push_back(&group->node_->block(group->ranks_[m]));
   }
-  if (layout.size >= layout.grid_size) group->grid_ = MakeGrid(layout.size, group->self_);
+  group->grid_ = GridFor(layout, domains, group->self_);
   group->MakeChannels();
   return group;
+}
+
+std::optional<Grid> Group::GridFor(const GroupLayout& layout, std::span<const Domain> domains, int self) {
+  if (const Rows rows = RowsByDomain(domains); !rows.empty() && layout.size >= layout.placed_grid_size) {
+    return MakeGrid(rows, self);
+  }
+  if (layout.size >= layout.grid_size) return MakeGrid(RowsByNumber(layout.size), self);
+  return std::nullopt;
 }
 
 std::unique_ptr<Channel> Group::MakeChannel(std::vector<shm::Meeting::Member> places, std::vector<int> members,

@@ -51,7 +51,8 @@ struct GroupLayout {
   int64_t capacity = 256 << 10;         // bytes of a chunk of a collective
   int64_t message_capacity = 64 << 10;  // bytes of a chunk of a message
   bool crowded = false;                 // the host's ranks outnumber its CPUs: every meeting costs a change of tasks
-  int grid_size = 32;                   // from so many members on, work between arenas is done in two levels
+  int grid_size = 32;                   // from so many members on, work between arenas is done in two levels,
+  int placed_grid_size = 17;            // and from so many where rows are the members of one cache or NUMA node
 
   // What a receiver's slots hold beside the header: why it refused its own call.
   static constexpr int64_t kWordsCapacity = 512;
@@ -71,9 +72,11 @@ class Group {
   // `ranks`: the members' numbers in the job, in the group's order; all on this host, this one among them.
   // `regions`: by member, where its region begins in its control segment: it reserved layout.bytes() there.
   // `numbers`: by member, its rank in the communicator, for messages; empty where that is the member's number.
+  // `domains`: by member, where it runs, alike on all of them; empty where that is not known.
   static absl::StatusOr<std::shared_ptr<Group>> Create(std::shared_ptr<shm::Node> node, std::vector<int> ranks,
                                                        std::span<const int64_t> regions, const GroupLayout& layout,
-                                                       std::vector<int> numbers = {});
+                                                       std::vector<int> numbers = {},
+                                                       std::span<const Domain> domains = {});
 
   int rank() const { return self_; }
   int size() const { return static_cast<int>(ranks_.size()); }
@@ -129,6 +132,7 @@ class Group {
   static std::unique_ptr<Channel> MakeChannel(std::vector<shm::Meeting::Member> places, std::vector<int> members,
                                               int self, int64_t capacity);
   void MakeChannels();
+  static std::optional<Grid> GridFor(const GroupLayout& layout, std::span<const Domain> domains, int self);
   void MakeMessageChannels(int peer);
 
   const std::shared_ptr<shm::Node> node_;

@@ -169,6 +169,41 @@ HWY_INLINE auto CombineAt(const Operands& o, hn::Vec<typename L::D> scale_source
   return total;
 }
 
+// Elements [i, i + 4 lanes) from all sources to all destinations. Four vectors at a time, for the compiler must fetch
+// the pointers, and count sources and destinations, anew after each store.
+template <class L, class Combine, bool kScaled, int kSources>
+HWY_INLINE void CombineFour(const Operands& o, hn::Vec<typename L::D> scale_source, hn::Vec<typename L::D> scale_result,
+                            int64_t i, int64_t lanes) {
+  using E = typename L::Element;
+  const int sources = kSources != 0 ? kSources : o.source_count;
+  const auto load = [&](const E* from) HWY_ATTR {
+    if constexpr (kScaled) return hn::Mul(L::Load(from), scale_source);
+    return L::Load(from);
+  };
+  const E* from = static_cast<const E*>(o.sources[0]) + i;
+  auto a = load(from), b = load(from + lanes), c = load(from + 2 * lanes), d = load(from + 3 * lanes);
+  for (int s = 1; s < sources; ++s) {
+    from = static_cast<const E*>(o.sources[s]) + i;
+    a = Combine::Apply(a, load(from));
+    b = Combine::Apply(b, load(from + lanes));
+    c = Combine::Apply(c, load(from + 2 * lanes));
+    d = Combine::Apply(d, load(from + 3 * lanes));
+  }
+  if constexpr (kScaled) {
+    a = hn::Mul(a, scale_result);
+    b = hn::Mul(b, scale_result);
+    c = hn::Mul(c, scale_result);
+    d = hn::Mul(d, scale_result);
+  }
+  for (int k = 0; k < o.destination_count; ++k) {
+    E* const to = static_cast<E*>(o.destinations[k]) + i;
+    L::Store(a, to);
+    L::Store(b, to + lanes);
+    L::Store(c, to + 2 * lanes);
+    L::Store(d, to + 3 * lanes);
+  }
+}
+
 // kSources: 0 for any number.
 template <class L, class Combine, bool kScaled, int kSources>
 void ReduceLoop(const Operands& o, int64_t count) {
@@ -180,6 +215,9 @@ void ReduceLoop(const Operands& o, int64_t count) {
   const auto scale_result = hn::Set(d, static_cast<T>(kScaled ? o.scale_result : 1));
 
   int64_t i = 0;
+  for (; i + 4 * lanes <= count; i += 4 * lanes) {
+    CombineFour<L, Combine, kScaled, kSources>(o, scale_source, scale_result, i, lanes);
+  }
   for (; i + lanes <= count; i += lanes) {
     const auto total = CombineAt<L, Combine, kScaled, kSources>(o, scale_source, scale_result, [&](int s) HWY_ATTR {
       return L::Load(static_cast<const E*>(o.sources[s]) + i);

@@ -84,15 +84,6 @@ void Arena::Free(std::byte* piece) {
   free_[offset] = size;
 }
 
-std::optional<int64_t> Arena::OffsetOf(const void* data, int64_t bytes) const {
-  const auto* at = static_cast<const std::byte*>(data);
-  // As integers: the pointer may belong to any object.
-  const auto begin = reinterpret_cast<uintptr_t>(segment_.data());
-  const auto offset = static_cast<int64_t>(reinterpret_cast<uintptr_t>(at) - begin);
-  if (reinterpret_cast<uintptr_t>(at) < begin || offset > segment_.size() - bytes) return std::nullopt;
-  return offset;
-}
-
 int64_t Arena::allocated() const {
   std::lock_guard lock(mutex_);
   int64_t total = 0;

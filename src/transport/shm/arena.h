@@ -38,7 +38,13 @@ class Arena {
   void Retire(const void* data);
 
   // Where [data, data + bytes) lies from the segment's start, if it lies in this arena.
-  std::optional<int64_t> OffsetOf(const void* data, int64_t bytes) const;
+  std::optional<int64_t> OffsetOf(const void* data, int64_t bytes) const {
+    // As integers: the pointer may belong to any object.
+    const auto at = reinterpret_cast<uintptr_t>(data), begin = reinterpret_cast<uintptr_t>(segment_.data());
+    const auto offset = static_cast<int64_t>(at - begin);
+    if (at < begin || offset > segment_.size() - bytes) return std::nullopt;
+    return offset;
+  }
 
   const shm::Segment& segment() const { return segment_; }
   int64_t allocated() const;  // bytes in pieces now

@@ -27,36 +27,111 @@ namespace {
 using support::IsOk;
 using support::MatchesStatus;
 
+// Every member has a place of its own, and meets those who meet it.
+void ExpectGrid(const Rows& rows, int size) {
+  std::set<std::pair<int, int>> places;
+  for (int self = 0; self < size; ++self) {
+    const Grid grid = MakeGrid(rows, self);
+    ASSERT_TRUE(places.emplace(grid.row, grid.column).second) << self << " of " << size;
+    ASSERT_EQ(grid.row_members[static_cast<size_t>(grid.column)], self);
+    ASSERT_TRUE(std::ranges::count(grid.column_meeting, self) == 1);
+    ASSERT_LE(static_cast<int>(grid.row_members.size()), grid.columns + 1);
+    for (const int member : grid.column_meeting) {
+      ASSERT_EQ(MakeGrid(rows, member).column_meeting, grid.column_meeting);
+    }
+    if (grid.extra()) {
+      ASSERT_TRUE(grid.column_members.empty());
+      continue;
+    }
+    ASSERT_EQ(static_cast<int>(grid.column_members.size()), grid.rows);
+    ASSERT_EQ(grid.column_members[static_cast<size_t>(grid.row)], self);
+  }
+}
+
 TEST(Grid, EveryMemberHasARowAndMeetsItsColumn) {
   for (int size = 1; size <= 300; ++size) {
-    std::set<std::pair<int, int>> places;
-    for (int self = 0; self < size; ++self) {
-      const Grid grid = MakeGrid(size, self);
-      ASSERT_TRUE(places.emplace(grid.row, grid.column).second) << self << " of " << size;
-      ASSERT_EQ(grid.row_members[static_cast<size_t>(grid.column)], self);
-      ASSERT_TRUE(std::ranges::count(grid.column_meeting, self) == 1);
-      ASSERT_LE(static_cast<int>(grid.row_members.size()), grid.columns + 1);
-      ASSERT_TRUE(size < 32 || grid.columns <= 3 * grid.rows) << size;
-      for (const int member : grid.column_meeting) {  // with whom one meets, those meet with it
-        ASSERT_EQ(MakeGrid(size, member).column_meeting, grid.column_meeting);
-      }
-      if (grid.extra()) {
-        ASSERT_TRUE(grid.column_members.empty());
-        continue;
-      }
-      ASSERT_EQ(static_cast<int>(grid.column_members.size()), grid.rows);
-      ASSERT_EQ(grid.column_members[static_cast<size_t>(grid.row)], self);
-    }
+    const Rows rows = RowsByNumber(size);
+    ExpectGrid(rows, size);
+    const Grid grid = MakeGrid(rows, 0);
+    ASSERT_TRUE(size < 32 || grid.columns <= 3 * grid.rows) << size;
   }
-  EXPECT_EQ(MakeGrid(64, 0).rows, 8);
-  EXPECT_EQ(MakeGrid(32, 0).rows, 4);
-  EXPECT_EQ(MakeGrid(37, 0).rows, 6);
+  EXPECT_EQ(RowsByNumber(64).size(), 8u);
+  EXPECT_EQ(RowsByNumber(32).size(), 4u);
+  EXPECT_EQ(RowsByNumber(37).size(), 6u);
+}
+
+// A made-up machine's ranks: each in cache `cache(rank)` and NUMA node `node(rank)`; none for a negative number.
+template <typename Cache, typename Node>
+std::vector<Domain> Machine(int ranks, Cache cache, Node node) {
+  const auto name = [](int number) { return number < 0 ? "" : absl::StrCat("the ", number, "th"); };
+  std::vector<Domain> domains;
+  for (int rank = 0; rank < ranks; ++rank) domains.push_back({name(cache(rank)), name(node(rank))});
+  return domains;
+}
+
+constexpr auto kUnknown = [](int) { return -1; };
+
+TEST(RowsByDomain, AreTheRanksOfOneNodeOrCache) {
+  const auto filled = RowsByDomain(Machine(32, kUnknown, [](int rank) { return rank / 16; }));
+  ASSERT_EQ(filled.size(), 2u);
+  EXPECT_EQ(filled[0].size(), 16u);
+  EXPECT_EQ(filled[1].front(), 16);
+  ExpectGrid(filled, 32);
+  const auto in_turn = RowsByDomain(Machine(32, kUnknown, [](int rank) { return rank % 2; }));
+  ASSERT_EQ(in_turn.size(), 2u);
+  EXPECT_EQ(in_turn[1][2], 5);
+  ExpectGrid(in_turn, 32);
+  // Four caches of one node.
+  const auto caches = RowsByDomain(Machine(
+      32, [](int rank) { return rank / 8; }, [](int) { return 0; }));
+  ASSERT_EQ(caches.size(), 4u);
+  EXPECT_EQ(caches[3].front(), 24);
+  ExpectGrid(caches, 32);
+}
+
+TEST(RowsByDomain, AreOfTheLevelThatMakesTheSquarerGrid) {
+  // 2 nodes of 8 caches of 8 ranks: 16 x 8 rather than 2 x 64.
+  const auto eight = [](int rank) { return rank / 8; };
+  EXPECT_EQ(RowsByDomain(Machine(128, eight, [](int rank) { return rank / 64; })).size(), 16u);
+  // 4 nodes of 8 caches of 2 ranks: 4 x 16 rather than 32 x 2.
+  const auto two = [](int rank) { return rank / 2; };
+  EXPECT_EQ(RowsByDomain(Machine(64, two, [](int rank) { return rank / 16; })).size(), 4u);
+  // A cache is nearer than a node that has as many ranks.
+  const auto odd_even = [](int rank) { return rank % 4; };
+  const auto rows = RowsByDomain(Machine(32, odd_even, [](int rank) { return rank / 8; }));
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows[0][1], 4);
+}
+
+TEST(RowsByDomain, MayDifferByOneMember) {
+  const auto rows = RowsByDomain(Machine(33, kUnknown, [](int rank) { return rank % 2; }));
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].size(), 17u);
+  EXPECT_TRUE(MakeGrid(rows, 32).extra());
+  ExpectGrid(rows, 33);
+}
+
+// Then rows are by number.
+TEST(RowsByDomain, AreNoneWhereMembersAreUnevenOrNotKnown) {
+  const auto uneven = [](int rank) { return rank < 20 ? 0 : 1; };
+  EXPECT_TRUE(RowsByDomain(Machine(32, uneven, uneven)).empty());
+  EXPECT_TRUE(RowsByDomain(Machine(32, kUnknown, kUnknown)).empty());
+  EXPECT_TRUE(RowsByDomain(Machine(32, kUnknown, [](int) { return 0; })).empty());  // one node
+  EXPECT_TRUE(RowsByDomain(Machine(
+                               32, [](int rank) { return rank; }, kUnknown))
+                  .empty());                                                                    // caches of their own
+  EXPECT_TRUE(RowsByDomain(Machine(32, kUnknown, [](int rank) { return rank - 1; })).empty());  // one is not known
+  EXPECT_TRUE(RowsByDomain({}).empty());
+  const auto even = [](int rank) { return rank / 16; };
+  EXPECT_EQ(RowsByDomain(Machine(32, uneven, even)).size(), 2u);  // of nodes, then
 }
 
 // A host's ranks in one thread, which polls their operations in any order it likes.
 class Host {
  public:
-  explicit Host(int size) : size_(size) {
+  // `nodes`: the ranks are on so many NUMA nodes in turn; 0: nobody knows.
+  explicit Host(int size, int nodes = 0) : size_(size) {
+    if (nodes > 0) domains_ = Machine(size, kUnknown, [nodes](int rank) { return rank % nodes; });
     constexpr char kSecret[] = "a secret of more than sixteen bytes";
     std::vector<std::unique_ptr<shm::Mesh>> meshes;
     std::vector<shm::Mesh::Address> addresses;
@@ -73,12 +148,12 @@ class Host {
           peers, own, std::chrono::steady_clock::now() + std::chrono::seconds(20));
       auto node = *shm::Node::Create({.rank = rank, .job_size = size}, std::move(own), std::move(links),
                                      MakeLogger(LogLevel::kOff, "test"));
-      const GroupLayout layout{.size = size, .grid_size = 4};
+      const GroupLayout layout{.size = size, .grid_size = 4, .placed_grid_size = 4};
       const int64_t region = *node->ReserveRegion(layout.bytes());
       std::vector<int> ranks(static_cast<size_t>(size));
       std::iota(ranks.begin(), ranks.end(), 0);
       groups_[static_cast<size_t>(rank.rank)] =
-          *Group::Create(node, ranks, std::vector<int64_t>(ranks.size(), region), layout);
+          *Group::Create(node, ranks, std::vector<int64_t>(ranks.size(), region), layout, {}, domains_);
     });
   }
 
@@ -88,6 +163,7 @@ class Host {
 
  private:
   const int size_;
+  std::vector<Domain> domains_;
   std::vector<std::shared_ptr<Group>> groups_;
 };
 
@@ -164,12 +240,19 @@ class Together {
   std::vector<std::unique_ptr<AllReduce>> operations_;
 };
 
-class GridAllReduce : public testing::TestWithParam<int> {};
+struct Shape {
+  int size;
+  int nodes;
+};
+
+class GridAllReduce : public testing::TestWithParam<Shape> {};
 
 // Ranks run ahead of each other as far as they can, over several calls, in orders chosen at random.
 TEST_P(GridAllReduce, IsRightInEveryOrder) {
-  const Host host(GetParam());
-  std::mt19937_64 random(static_cast<uint64_t>(GetParam()));
+  const auto [size, nodes] = GetParam();
+  const Host host(size, nodes);
+  ASSERT_EQ(host.group(0).grid()->row_members[1], nodes > 0 ? nodes : 1);
+  std::mt19937_64 random(static_cast<uint64_t>(size + 100 * nodes));
   const std::vector<int64_t> counts = {16 << 10, (16 << 10) + 1, 40'000, 129, 30'001};  // one of them too short for it
   std::vector<std::unique_ptr<Together>> calls;
   for (int call = 0; call < 24; ++call) {
@@ -194,7 +277,9 @@ TEST_P(GridAllReduce, IsRightInEveryOrder) {
   for (const auto& call : calls) call->ExpectSameBits();
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, GridAllReduce, testing::Values(4, 5, 7, 11, 12));
+INSTANTIATE_TEST_SUITE_P(Sizes, GridAllReduce,
+                         testing::Values(Shape{4, 0}, Shape{5, 0}, Shape{7, 0}, Shape{11, 0}, Shape{12, 0}, Shape{9, 2},
+                                         Shape{12, 3}));
 
 // Who waits for one that waits for the missing one does not name it.
 TEST(GridAllReduceFailures, NameWhoHoldsAllUp) {
