@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "net/interfaces.h"
 #include "runtime/network_model.h"
+#include "transport/counted_streams.h"
 #include "transport/striped_streams.h"
 
 namespace gyre::internal {
@@ -162,8 +163,9 @@ std::shared_ptr<Team> Interconnect::MakeTeam(const std::shared_ptr<Interconnect>
 
 // A channel with one connection a peer; striped, with as many as are configured.
 std::unique_ptr<Streams> Interconnect::Open(uint64_t channel, const std::vector<int>& peers, bool striped) {
-  const auto open = [&](uint64_t number) {
-    return ucx_ != nullptr ? ucx_->Open(number, peers) : hub_->Open(number, peers);
+  const auto open = [&](uint64_t number) -> std::unique_ptr<Streams> {
+    return std::make_unique<CountedStreams>(ucx_ != nullptr ? ucx_->Open(number, peers) : hub_->Open(number, peers),
+                                            bytes_sent_);
   };
   if (!striped || config_.streams == 1) return open(channel);
   std::vector<std::unique_ptr<Streams>> channels;

@@ -2,6 +2,7 @@
 // where the job runs on one host.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -61,6 +62,9 @@ class Interconnect {
   static std::shared_ptr<Team> MakeTeam(const std::shared_ptr<Interconnect>& self, std::shared_ptr<Group> local,
                                         std::vector<Place> places, int rank, uint64_t id);
 
+  // What the streams of this rank's communicators have taken so far. Any thread.
+  int64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
+
   // A rank of the job, on whichever host, is lost: the other hosts learn it.
   void TellLoss(int rank, const std::string& text);
 
@@ -89,6 +93,7 @@ class Interconnect {
 
   const Config config_;
   const Logger logger_;
+  std::atomic<int64_t> bytes_sent_{0};
   std::unique_ptr<ucx::Transport> ucx_;  // null: data go by the hub's connections; outlives the hub, which wakes it
   std::unique_ptr<tcp::Hub> hub_;
   std::shared_ptr<shm::Node> node_;     // set before the hub's first event

@@ -65,6 +65,7 @@ std::map<std::string, int> CheckedLines(const std::vector<nlohmann::json>& lines
     EXPECT_LE(line["time_us_med"], line["time_us_p99"]) << line;
     EXPECT_GT(line["bytes"], 1000) << line;
     EXPECT_EQ(line["ratio"].is_null(), line["lib"] == "gyre") << line;
+    EXPECT_TRUE(line["wire_bytes"].is_null()) << line << ": one host";
   }
   return count;
 }
@@ -79,6 +80,25 @@ TEST(BenchProgram, EveryOperation) {
     for (const std::string& operation : kOperations) {
       const auto count = CheckedLines(Lines(Gyrerun(ranks), Quick(operation)), operation, ranks);
       EXPECT_THAT(count, testing::ElementsAre(testing::Pair("gyre", FormsOf(operation)))) << operation;
+    }
+  }
+}
+
+// Two hosts of two ranks, as far as Gyre is told. What the host that sends most has to send of S bytes, by operation;
+// the rest is headers.
+TEST(BenchProgram, WireBytesOfHosts) {
+  Words launcher = Gyrerun(4);
+  launcher.insert(launcher.end(), {"sh", "-c", "GYRE_HOST_ID=h$((GYRE_RANK / 2)) exec \"$@\"", "sh"});
+  const std::map<std::string, double> shares = {
+      {"allreduce", 1.0}, {"reduce_scatter", 0.5}, {"allgather", 0.5}, {"broadcast", 1.0}, {"alltoall", 1.0}};
+  for (const auto& [operation, share] : shares) {
+    const auto lines = Lines(launcher, Quick(operation));
+    EXPECT_EQ(lines.size(), FormsOf(operation));
+    for (const auto& line : lines) {
+      EXPECT_EQ(line["hosts"], 2) << line;
+      const double least = share * double{line["bytes"]};
+      EXPECT_GE(line["wire_bytes"], least) << line;
+      EXPECT_LE(line["wire_bytes"], least + 8 * 64 + 64) << line;
     }
   }
 }
