@@ -4,6 +4,7 @@
 #include <chrono>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -101,6 +102,46 @@ TEST(BenchProgram, WireBytesOfHosts) {
       EXPECT_LE(line["wire_bytes"], least + 8 * 64 + 64) << line;
     }
   }
+}
+
+// Hosts that look as if they had RDMA, under another /sys/class and /dev; `more`: shell commands that add to the
+// former. Empty where that may not be done. Else what three ranks on three hosts say.
+std::optional<std::string> WithMadeUpRdma(const std::string& more) {
+  const std::string script = absl::StrCat(
+      "set -e; mount -t tmpfs none /mnt; cd /mnt; mkdir -p infiniband/mlx5_0/ports/1 infiniband_verbs/uverbs0 "
+      "dev/infiniband dev/shm; echo '1: CA' > infiniband/mlx5_0/node_type; echo '4: ACTIVE' > "
+      "infiniband/mlx5_0/ports/1/state; echo mlx5_0 > infiniband_verbs/uverbs0/ibdev; cp -a /dev/null /dev/zero "
+      "/dev/random /dev/urandom dev; touch dev/infiniband/uverbs0; ",
+      more, "; mount --bind dev /dev; mount --bind . /sys/class; exec \"$@\"");
+  if (support::Program probe({"unshare", "-m", "sh", "-c", script, "sh", "true"});
+      !probe.WaitFor(std::chrono::seconds(10)) || probe.exit_code() != 0) {
+    return std::nullopt;
+  }
+  const std::string host = "GYRE_HOST_ID=h$GYRE_RANK GYRE_LOG_LEVEL=info exec \"$@\"";
+  support::Program program({"unshare",   "-m", "sh",  "-c", script, "sh",      GYRERUN_PATH,
+                            "-np",       "3",  "sh",  "-c", host,   "sh",      GYRE_BENCH_PATH,
+                            "allreduce", "-b", "64K", "-e", "64K",  "--iters", "2"});
+  EXPECT_TRUE(program.WaitFor(std::chrono::seconds(60))) << program.output();
+  EXPECT_EQ(program.exit_code(), 0) << program.output();
+  return program.output();
+}
+
+TEST(BenchProgram, UcxIsJudgedWhereThereSeemsToBeRdma) {
+  if (!HAS_UCX) GTEST_SKIP() << "this build has no UCX (no development package, or a sanitizer)";
+  const auto said = WithMadeUpRdma("cp -a /sys/class/net .");
+  if (!said) GTEST_SKIP() << "no permission for a mount namespace";
+  const std::vector<std::string> parts = absl::StrSplit(*said, "data between hosts go by ");
+  EXPECT_EQ(parts.size(), 2) << *said << ": once";
+  EXPECT_TRUE(absl::StrContains(*said, " by UCX, ")) << *said << ": whichever is faster";
+}
+
+// UCX finds no network at all.
+TEST(BenchProgram, UcxThatDoesNotWorkLeavesItToTcp) {
+  if (!HAS_UCX) GTEST_SKIP() << "this build has no UCX (no development package, or a sanitizer)";
+  const auto said = WithMadeUpRdma("true");
+  if (!said) GTEST_SKIP() << "no permission for a mount namespace";
+  EXPECT_TRUE(absl::StrContains(*said, "data between hosts go by TCP: rank ")) << *said;
+  EXPECT_TRUE(absl::StrContains(*said, "UCX does not reach the next host")) << *said;
 }
 
 TEST(BenchProgram, BothKindsOfBuffersAndOtherTypes) {
