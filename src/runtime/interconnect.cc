@@ -57,6 +57,7 @@ absl::StatusOr<std::shared_ptr<Interconnect>> Interconnect::Listen(const Config&
             raw->PeerEnded();
           },
       .on_announcement = [raw](int, const tcp::Announcement& announcement) { raw->OnAnnouncement(announcement); },
+      .on_call = [raw](int from, const tcp::CallNotice& notice) { raw->OnCall(from, notice); },
       .on_change = [raw] { raw->Ring(); }};
   ASSIGN_OR_RETURN(self->hub_, tcp::Hub::Listen(identity, membership.secret(), Endpoint{address, 0}, options, events,
                                                 std::move(logger), deadline));
@@ -210,6 +211,10 @@ std::shared_ptr<Team> Interconnect::MakeTeam(const std::shared_ptr<Interconnect>
                             [self](uint64_t communicator, const shm::LastWords::Content& words) {
                               self->hub_->Announce({communicator, words.code, words.rank, words.text});
                             },
+                        .tell_call =
+                            [self](uint64_t communicator, uint64_t number, const Signature& signature) {
+                              self->hub_->TellCall({communicator, number, signature});
+                            },
                         .selector = self->selector_};
   auto team = std::make_shared<Team>(std::move(local), std::move(places), rank, id, links);
   const auto early = self->Register(team);
@@ -270,6 +275,19 @@ void Interconnect::OnAnnouncement(const tcp::Announcement& announcement) {
   if (announcement.rank >= 0) node_->LearnLoss(announcement.rank, announcement.text);
   const EarlyWord word{announcement.communicator, {announcement.rank, announcement.text, announcement.code}};
   if (const auto team = FindOrKeep(word)) team->Break(absl::Status(word.words.code, word.words.text), word.words);
+  Ring();
+}
+
+// Of a communicator that is not there yet, or not any more, it says nothing: who waits says it again.
+void Interconnect::OnCall(int from, const tcp::CallNotice& notice) {
+  std::shared_ptr<Team> team;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = teams_.find(notice.communicator);
+    if (found != teams_.end()) team = found->second.lock();
+  }
+  if (team == nullptr) return;
+  team->HeardOfCall(from, notice.number, notice.signature);
   Ring();
 }
 

@@ -93,6 +93,7 @@ class Interconnect {
   std::optional<shm::LastWords::Content> Register(const std::shared_ptr<Team>& team);
   std::shared_ptr<Team> FindOrKeep(const EarlyWord& word);
   void OnAnnouncement(const tcp::Announcement& announcement);
+  void OnCall(int from, const tcp::CallNotice& notice);
   void OnLost(int rank, const std::string& text);
   void Ring();
   void PeerEnded();
