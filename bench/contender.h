@@ -1,7 +1,9 @@
 // Contender: a library whose collectives are measured.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +30,9 @@ class Contender {
 
   // Of the prepared buffers.
   virtual Ends ends(bool in_place) = 0;
+
+  // Bytes that this rank has sent to other hosts so far; empty: it is not told, or there are none.
+  virtual std::optional<int64_t> bytes_sent() const { return std::nullopt; }
 
   // One call of the prepared task.
   virtual absl::Status Run(bool in_place) = 0;

@@ -39,6 +39,8 @@ class GyreContender final : public Contender {
     return EndsOf(task_, in, out, in_place);
   }
 
+  std::optional<int64_t> bytes_sent() const override { return runtime_.bytes_sent(); }
+
   absl::Status Run(bool in_place) override {
     Communicator& world = runtime_.world();
     const Ends at = ends(in_place);

@@ -24,10 +24,20 @@ nlohmann::ordered_json OrNull(const std::optional<T>& value) {
   return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
 }
 
-std::string Half(const std::optional<Measurement>& m) {
-  if (!m) return absl::StrFormat("%8s %8s %8s %6s", "N/A", "N/A", "N/A", "N/A");
-  return absl::StrFormat("%8.2f %8.2f %8.2f %6s", m->times.median, m->algbw(), m->busbw(),
-                         m->wrong ? absl::StrCat(*m->wrong) : "N/A");
+std::string OrNotKnown(const std::optional<int64_t>& value) {
+  return value ? absl::StrCat(*value) : "N/A";
+}
+
+// Over one host nothing goes by a wire.
+std::string Wire(int hosts, const std::optional<Measurement>& m) {
+  return hosts == 1 ? "" : absl::StrFormat(" %11s", m ? OrNotKnown(m->wire_bytes) : "N/A");
+}
+
+std::string Half(int hosts, const std::optional<Measurement>& m) {
+  const std::string wire = Wire(hosts, m);
+  if (!m) return absl::StrFormat("%8s %8s %8s%s %6s", "N/A", "N/A", "N/A", wire, "N/A");
+  return absl::StrFormat("%8.2f %8.2f %8.2f%s %6s", m->times.median, m->algbw(), m->busbw(), wire,
+                         OrNotKnown(m->wrong));
 }
 
 std::string Ratio(const std::optional<Measurement>& m) {
@@ -54,6 +64,7 @@ std::string ToJson(const Measurement& m) {
   json["time_us_p99"] = m.times.p99;
   json["algbw_gbs"] = m.algbw();
   json["busbw_gbs"] = m.busbw();
+  json["wire_bytes"] = OrNull(m.wire_bytes);
   json["wrong"] = OrNull(m.wrong);
   json["ratio"] = OrNull(m.ratio);
   return json.dump();
@@ -62,8 +73,9 @@ std::string ToJson(const Measurement& m) {
 std::string ToColumns(const std::optional<Measurement>& out_of_place, const std::optional<Measurement>& in_place) {
   const Measurement& any = out_of_place ? *out_of_place : *in_place;
   return absl::StrFormat("%12d %11d %6s %8s %5d %s %s  %7s %7s  %s %s", any.task.bytes(), any.task.count,
-                         DTypeName(any.task.dtype), ReductionOf(any.task), RootOf(any.task), Half(out_of_place),
-                         Half(in_place), Ratio(out_of_place), Ratio(in_place), any.lib, any.buffers);
+                         DTypeName(any.task.dtype), ReductionOf(any.task), RootOf(any.task),
+                         Half(any.hosts, out_of_place), Half(any.hosts, in_place), Ratio(out_of_place), Ratio(in_place),
+                         any.lib, any.buffers);
 }
 
 absl::StatusOr<std::unique_ptr<Report>> Report::OpenOnRankZero(const std::string& json_path, const std::string& command,
@@ -81,12 +93,17 @@ absl::StatusOr<std::unique_ptr<Report>> Report::OpenOnRankZero(const std::string
 void Report::PrintHead(const std::string& command, int ranks, int hosts) {
   absl::PrintF("# %s; %d rank%s on %d host%s; times are medians of the slowest rank\n", command, ranks,
                ranks == 1 ? "" : "s", hosts, hosts == 1 ? "" : "s");
-  absl::PrintF("#%45s%34s%35s\n", "", "out-of-place            ", "in-place             ");
-  absl::PrintF("#%11s %11s %6s %8s %5s %8s %8s %8s %6s %8s %8s %8s %6s  %15s  %s\n", "size", "count", "type", "redop",
-               "root", "time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong", "time ratios",
-               "library");
-  absl::PrintF("#%11s %11s %6s %8s %5s %8s %8s %8s %6s %8s %8s %8s %6s  %7s %7s\n", "(B)", "(elements)", "", "", "",
-               "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "", "out-of", "in");
+  // A half's columns: over several hosts one more, as wide as Wire makes it.
+  const int extra = hosts == 1 ? 0 : 12;
+  const std::string wire = hosts == 1 ? "" : absl::StrFormat(" %11s", "wire");
+  const std::string wire_unit = hosts == 1 ? "" : absl::StrFormat(" %11s", "(B a host)");
+  absl::PrintF("#%45s%*s%*s\n", "", 34 + extra, "out-of-place            ", 35 + extra, "in-place             ");
+  const std::string half = absl::StrFormat("%8s %8s %8s%s %6s", "time", "algbw", "busbw", wire, "#wrong");
+  absl::PrintF("#%11s %11s %6s %8s %5s %s %s  %15s  %s\n", "size", "count", "type", "redop", "root", half, half,
+               "time ratios", "library");
+  const std::string units = absl::StrFormat("%8s %8s %8s%s %6s", "(us)", "(GB/s)", "(GB/s)", wire_unit, "");
+  absl::PrintF("#%11s %11s %6s %8s %5s %s %s  %7s %7s\n", "(B)", "(elements)", "", "", "", units, units, "out-of",
+               "in");
 }
 
 void Report::Row(const std::optional<Measurement>& out_of_place, const std::optional<Measurement>& in_place) {

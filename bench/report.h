@@ -22,8 +22,9 @@ struct Measurement {
   std::string buffers;  // "arena", "plain" or "shared"
   bool in_place = false;
   Times times;
-  std::optional<int64_t> wrong;  // elements, over all ranks; empty: not checked
-  std::optional<double> ratio;   // how many times the first library's median this one's is; empty for the first itself
+  std::optional<int64_t> wire_bytes{};  // a call, from the host that sent most; empty: one host, or not told
+  std::optional<int64_t> wrong;         // elements, over all ranks; empty: not checked
+  std::optional<double> ratio;  // how many times the first library's median this one's is; empty for the first itself
 
   double algbw() const { return static_cast<double>(task.bytes()) / times.median * 1e-3; }  // GB/s, GB = 1e9 bytes
   double busbw() const { return algbw() * BusFactor(task.operation, task.ranks); }
@@ -43,7 +44,7 @@ class Report {
   void Row(const std::optional<Measurement>& out_of_place, const std::optional<Measurement>& in_place);
 
  private:
-  static void PrintHead(const std::string& command, int ranks, int hosts);
+  static void PrintHead(const std::string& command, int ranks, int hosts);  // over several hosts, with wire bytes
 
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }

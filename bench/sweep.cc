@@ -87,6 +87,7 @@ absl::StatusOr<std::vector<std::optional<Measurement>>> Sweep::RunForm(
                    .buffers = contender.buffers(),
                    .in_place = in_place,
                    .times = {},
+                   .wire_bytes = std::nullopt,
                    .wrong = std::nullopt,
                    .ratio = std::nullopt};
     if (check_) {
@@ -97,10 +98,12 @@ absl::StatusOr<std::vector<std::optional<Measurement>>> Sweep::RunForm(
     std::memset(at.send, 0, static_cast<size_t>(task.send_bytes()));
     std::memset(at.result, 0, static_cast<size_t>(task.receive_bytes()));
   }
-  ASSIGN_OR_RETURN(auto times, Measure(world_, able, in_place, EffortFor(task.bytes(), iterations_)));
-  auto next = times.begin();
+  ASSIGN_OR_RETURN(auto samples, Measure(world_, able, in_place, EffortFor(task.bytes(), iterations_)));
+  auto next = samples.begin();
   for (auto& each : measured) {
-    if (each) each->times = Summarize(std::move(*next++));
+    if (!each) continue;
+    each->times = Summarize(std::move(next->times));
+    each->wire_bytes = next++->wire_bytes;
   }
   for (size_t c = 1; c < measured.size(); ++c) {
     if (measured[0] && measured[c]) measured[c]->ratio = measured[c]->times.median / measured[0]->times.median;

@@ -12,13 +12,26 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-absl::StatusOr<double> TakeSample(Communicator& world, Contender& contender, bool in_place, int calls) {
+// `sent`: what this rank has sent for the sample's calls is added to it.
+absl::StatusOr<double> TakeSample(Communicator& world, Contender& contender, bool in_place, int calls,
+                                  std::optional<int64_t>& sent) {
   RETURN_IF_ERROR(world.Barrier());
+  const auto before = contender.bytes_sent();
   RETURN_IF_ERROR(contender.Run(in_place));  // in step, and its code and lines in the caches
   const auto start = Clock::now();
   for (int i = 0; i < calls; ++i) RETURN_IF_ERROR(contender.Run(in_place));
   const std::chrono::duration<double, std::micro> elapsed = Clock::now() - start;
+  const auto after = contender.bytes_sent();
+  if (before && after) sent = sent.value_or(0) + *after - *before;
   return elapsed.count() / calls;
+}
+
+// Of what all ranks have sent in `calls` calls, the most that one host has, for one call.
+absl::StatusOr<int64_t> MostOfAHost(Communicator& world, int64_t sent, int64_t calls) {
+  std::vector<int64_t> by_host(static_cast<size_t>(world.node_count()));
+  by_host[static_cast<size_t>(world.node_rank())] = sent;
+  RETURN_IF_ERROR(world.AllReduce(by_host));
+  return std::ranges::max(by_host) / calls;
 }
 
 }  // namespace
@@ -45,20 +58,26 @@ Times Summarize(std::vector<double> samples) {
   return {samples.front(), at(0.5), at(0.99)};
 }
 
-absl::StatusOr<std::vector<std::vector<double>>> Measure(Communicator& world, std::span<Contender* const> contenders,
-                                                         bool in_place, const Effort& effort) {
-  std::vector<std::vector<double>> times(contenders.size());
+absl::StatusOr<std::vector<Samples>> Measure(Communicator& world, std::span<Contender* const> contenders, bool in_place,
+                                             const Effort& effort) {
+  std::vector<Samples> taken(contenders.size());
   for (Contender* contender : contenders) {
     for (int i = 0; i < effort.warmup; ++i) RETURN_IF_ERROR(contender->Run(in_place));
   }
   for (int sample = 0; sample < effort.samples; ++sample) {
     for (size_t c = 0; c < contenders.size(); ++c) {
-      ASSIGN_OR_RETURN(const double time, TakeSample(world, *contenders[c], in_place, effort.calls));
-      times[c].push_back(time);
+      ASSIGN_OR_RETURN(const double time,
+                       TakeSample(world, *contenders[c], in_place, effort.calls, taken[c].wire_bytes));
+      taken[c].times.push_back(time);
     }
   }
-  for (auto& samples : times) RETURN_IF_ERROR(world.AllReduce(samples, {.op = ReduceOp::kMax}));
-  return times;
+  const int64_t calls = int64_t{effort.samples} * (effort.calls + 1);
+  for (Samples& samples : taken) {
+    RETURN_IF_ERROR(world.AllReduce(samples.times, {.op = ReduceOp::kMax}));
+    if (!samples.wire_bytes) continue;
+    ASSIGN_OR_RETURN(samples.wire_bytes, MostOfAHost(world, *samples.wire_bytes, calls));
+  }
+  return taken;
 }
 
 }  // namespace gyre::bench

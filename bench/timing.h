@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -26,9 +27,15 @@ struct Times {
 };
 Times Summarize(std::vector<double> samples);
 
-// Microseconds a call of each contender, one number a sample, the slowest rank's. The contenders take turns, sample by
-// sample, so that what the machine does meanwhile hits them alike. All ranks call it alike.
-absl::StatusOr<std::vector<std::vector<double>>> Measure(Communicator& world, std::span<Contender* const> contenders,
-                                                         bool in_place, const Effort& effort);
+// What the calls of one contender took.
+struct Samples {
+  std::vector<double> times;            // microseconds a call, one number a sample, the slowest rank's
+  std::optional<int64_t> wire_bytes{};  // a call, from the host that sent most; empty: see Contender::bytes_sent
+};
+
+// By contender. They take turns, sample by sample, so that what the machine does meanwhile hits them alike. All ranks
+// call it alike.
+absl::StatusOr<std::vector<Samples>> Measure(Communicator& world, std::span<Contender* const> contenders, bool in_place,
+                                             const Effort& effort);
 
 }  // namespace gyre::bench

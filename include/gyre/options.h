@@ -11,8 +11,8 @@ namespace gyre {
 
 enum class LogLevel : uint8_t { kDebug, kInfo, kWarning, kError, kOff };
 
-// What carries the collectives of a runtime's world out (native, mpi), and what carries data between hosts (native:
-// TCP; ucx).
+// What carries the collectives of a runtime's world out (native, mpi), and what carries data between hosts (native
+// and mpi: TCP; ucx).
 enum class Backend : uint8_t { kNative, kMpi, kUcx };
 
 // How gradients become weights: every rank updates its own copy with the average over all ranks, or parameter servers
@@ -60,7 +60,8 @@ struct RuntimeOptions {
   std::optional<Backend> backend{};  // GYRE_BACKEND (native, mpi or ucx): mpi leaves the collectives of the world to
                                      // the MPI that started the job; messages between two ranks and communicators made
                                      // by Split stay Gyre's own. ucx sends all data between hosts by UCX instead of
-                                     // TCP, for networks with RDMA; the same on all ranks. Default: native.
+                                     // TCP, native by TCP; the same on all ranks. Default: native, but by UCX where
+                                     // every rank can use an RDMA port and UCX, and the links are not slower with it.
                                      // docs/decisions/mpi_backend.md, docs/decisions/ucx_transport.md
 
   std::optional<std::string> strategy{};  // GYRE_STRATEGY: what a DistributedOptimizer does that is not told in code:

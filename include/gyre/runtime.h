@@ -62,6 +62,11 @@ class GYRE_EXPORT Runtime {
   // Empty where all ranks are on one host.
   std::optional<NetworkModel> network_model() const;
 
+  // Bytes that this rank has given the network so far for other hosts: what collectives and messages send, with Gyre's
+  // headers of 64 bytes a block; without the headers of TCP or UCX, heartbeats and bad news. Empty where all ranks are
+  // on one host. Any thread.
+  std::optional<int64_t> bytes_sent() const;
+
   // Tells gyrerun how far the work is (job_report.h); under another launcher it goes nowhere. A step's report costs
   // next to nothing: ten a second are passed on. One with a phase or an activity always is, and may take 0.1 s where
   // gyrerun is held up. kInvalidArgument if the activity is no word or a number is negative.

@@ -104,7 +104,7 @@ class Reader {
     Parse(name, "an integer", [&](const std::string& text) { return absl::SimpleAtoi(text, &field); });
   }
 
-  void BackendName(std::string_view name, Backend& field) {
+  void BackendName(std::string_view name, std::optional<Backend>& field) {
     Parse(name, "native, mpi or ucx", [&](const std::string& text) {
       field = text == "mpi" ? Backend::kMpi : text == "ucx" ? Backend::kUcx : Backend::kNative;
       return text == "mpi" || text == "ucx" || text == "native";

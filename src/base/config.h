@@ -29,7 +29,7 @@ struct Config {
   std::optional<std::string> interface;
   bool checksum_data = false;
   std::string algorithms;
-  Backend backend = Backend::kNative;
+  std::optional<Backend> backend;
   int streams = 1;
   StrategyConfig strategy;  // GYRE_STRATEGY
   std::chrono::milliseconds start_timeout{60'000};

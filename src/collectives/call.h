@@ -60,6 +60,10 @@ Signature SignatureOf(const Call& call);
 // "allreduce(f32, 1000 elements, sum)".
 std::string Describe(const Signature& signature);
 
+// What is wrong where two ranks, by name, are in different calls.
+std::string Disagreement(const std::string& one, const Signature& ones, const std::string& other,
+                         const Signature& others);
+
 // Numbers by rank, without an allocation where the ranks are few.
 using RankCounts = absl::InlinedVector<int64_t, 8>;
 

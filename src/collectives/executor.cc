@@ -320,11 +320,8 @@ void Executor::Check(Peer& peer, const StepState& step) {
     return;
   }
   if (header->signature != due.signature) {
-    const std::string mine = Describe(due.signature), theirs = Describe(header->signature);
-    Fail(peer,
-         absl::InvalidArgumentError(absl::StrCat(
-             "ranks disagree about a call: ", plan_.names[static_cast<size_t>(plan_.self)], " called ", mine, ", ",
-             name, " called ", theirs, mine == theirs ? "; their scales or their counts by rank differ" : "")));
+    Fail(peer, absl::InvalidArgumentError(
+                   Disagreement(plan_.names[static_cast<size_t>(plan_.self)], due.signature, name, header->signature)));
   } else if (header->channel == due.channel && header->call == due.call && header->index == due.index) {
     Fail(peer, absl::InvalidArgumentError(absl::StrCat(name, " sends ", header->bytes, " bytes to ",
                                                        plan_.names[static_cast<size_t>(plan_.self)], ", which expects ",

@@ -75,4 +75,11 @@ std::string Describe(const Signature& signature) {
   return absl::StrCat("unknown operation ", signature.kind);
 }
 
+std::string Disagreement(const std::string& one, const Signature& ones, const std::string& other,
+                         const Signature& others) {
+  const std::string first = Describe(ones), second = Describe(others);
+  return absl::StrCat("ranks disagree about a call: ", one, " called ", first, ", ", other, " called ", second,
+                      first == second ? "; their scales or their counts by rank differ" : "");
+}
+
 }  // namespace gyre::internal

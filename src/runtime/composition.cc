@@ -69,7 +69,7 @@ absl::StatusOr<std::shared_ptr<RuntimeState>> RuntimeState::Join(const Config& c
 
 absl::Status RuntimeState::Connect(const Environment& environment, TimePoint deadline) {
   RETURN_IF_ERROR(ParseForcedAlgorithms(config_.algorithms).status());  // a wrong one is refused on a single host too
-  if (config_.backend == Backend::kUcx) RETURN_IF_ERROR(ucx::CheckModule());  // likewise
+  if (config_.backend == Backend::kUcx) RETURN_IF_ERROR(Annotate(ucx::CheckModule(), "GYRE_BACKEND=ucx"));  // likewise
   ASSIGN_OR_RETURN(membership_, Membership::Join(config_, environment, deadline));
   job_ = AccessOf(*membership_);
   const int rank = job_.rank, size = job_.size;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -65,6 +66,11 @@ class RuntimeState {
   // By which algorithms between hosts are chosen; null: one host.
   const PathModel* network_model() const {
     return interconnect_ == nullptr ? nullptr : &interconnect_->selector()->model();
+  }
+
+  // Through streams to other hosts; empty: one host.
+  std::optional<int64_t> bytes_sent() const {
+    return interconnect_ == nullptr ? std::nullopt : std::optional(interconnect_->bytes_sent());
   }
   const std::vector<int>& hosts() const { return hosts_; }  // by rank of the job: the number of its host
 

@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "net/interfaces.h"
-#include "runtime/network_model.h"
+#include "net/rdma_ports.h"
+#include "transport/counted_streams.h"
 #include "transport/striped_streams.h"
 
 namespace gyre::internal {
@@ -57,25 +57,35 @@ absl::StatusOr<std::shared_ptr<Interconnect>> Interconnect::Listen(const Config&
             raw->PeerEnded();
           },
       .on_announcement = [raw](int, const tcp::Announcement& announcement) { raw->OnAnnouncement(announcement); },
+      .on_call = [raw](int from, const tcp::CallNotice& notice) { raw->OnCall(from, notice); },
       .on_change = [raw] { raw->Ring(); }};
   ASSIGN_OR_RETURN(self->hub_, tcp::Hub::Listen(identity, membership.secret(), Endpoint{address, 0}, options, events,
                                                 std::move(logger), deadline));
-  if (config.backend == Backend::kUcx) {
-    ASSIGN_OR_RETURN(self->ucx_, ucx::Transport::Create(identity, membership.secret()));
-  }
+  self->offer_.endpoint = ToString(self->hub_->endpoint());
+  RETURN_IF_ERROR(self->OfferUcx(identity, membership.secret()));
   return self;
+}
+
+// Only where it is asked for, or may be chosen: UCX leaves much in a process.
+absl::Status Interconnect::OfferUcx(const HandshakeIdentity& identity, const std::string& secret) {
+  if (UsableRdmaPorts().empty()) offer_.why_not_rdma = "no active RDMA port that it may use";
+  offer_.forced = config_.backend.has_value();
+  if (offer_.forced && config_.backend != Backend::kUcx) return absl::OkStatus();
+  offer_.why_not_ucx = offer_.why_not_rdma;
+  if (!offer_.forced && !offer_.why_not_ucx.empty()) return absl::OkStatus();
+  auto ucx = ucx::Transport::Create(identity, secret);
+  if (!ucx.ok() && offer_.forced) return Annotate(ucx.status(), "GYRE_BACKEND=ucx");
+  if (!ucx.ok()) {
+    offer_.why_not_ucx = std::string(ucx.status().message());
+    return absl::OkStatus();
+  }
+  ucx_ = *std::move(ucx);
+  offer_.ucx = ucx_->address();
+  return absl::OkStatus();
 }
 
 Interconnect::~Interconnect() {
   Close();
-}
-
-std::string Interconnect::address() const {
-  return ToString(hub_->endpoint());
-}
-
-std::string Interconnect::contact() const {
-  return ucx_ == nullptr ? address() : absl::StrCat(address(), " ", ucx_->address());
 }
 
 absl::Status Interconnect::Connect(std::shared_ptr<shm::Node> node, const std::vector<RankPlace>& places,
@@ -83,49 +93,97 @@ absl::Status Interconnect::Connect(std::shared_ptr<shm::Node> node, const std::v
                                    TimePoint deadline) {
   node_ = std::move(node);
   const std::vector<std::string> names = NamesOf(places);
+  RETURN_IF_ERROR(Choose(contacts, names));
   std::map<int, tcp::PeerAddress> peers;
   std::map<int, ucx::Transport::Peer> ucx_peers;
   for (size_t rank = 0; rank < places.size(); ++rank) {
-    const std::vector<std::string> parts = absl::StrSplit(contacts[rank], ' ');
-    if ((parts.size() > 1) != (ucx_ != nullptr)) {
-      return absl::InvalidArgumentError(absl::StrCat("GYRE_BACKEND (backend) differs: ", ucx_ != nullptr ? "" : "not ",
-                                                     "ucx on rank ", node_->rank(), ", but ",
-                                                     ucx_ != nullptr ? "not " : "", "on ", names[rank]));
-    }
     if (places[rank].host_id == places[static_cast<size_t>(node_->rank())].host_id) continue;
-    ASSIGN_OR_RETURN(Endpoint endpoint, ParseEndpoint(parts[0]));
+    ASSIGN_OR_RETURN(Endpoint endpoint, ParseEndpoint(offers_[rank].endpoint));
     peers[static_cast<int>(rank)] = {std::move(endpoint), names[rank]};
-    if (ucx_ != nullptr) ucx_peers[static_cast<int>(rank)] = {parts[1], names[rank]};
+    if (carrier_.ucx) ucx_peers[static_cast<int>(rank)] = {offers_[rank].ucx, names[rank]};
   }
   RETURN_IF_ERROR(hub_->Start(peers));
-  if (ucx_ != nullptr) {
-    RETURN_IF_ERROR(ucx_->Start(ucx_peers, [hub = hub_.get()](int rank) { return hub->EndOf(rank); }));
+  if (carrier_.ucx) {
+    const absl::Status started = ucx_->Start(ucx_peers, [hub = hub_.get()](int rank) { return hub->EndOf(rank); });
+    if (carrier_.forced) RETURN_IF_ERROR(started);
+    if (!started.ok()) ucx_failure_ = std::string(started.message());
   }
   return hub_->Connect(counterparts, deadline);
 }
 
+absl::Status Interconnect::Choose(const std::vector<std::string>& contacts, const std::vector<std::string>& names) {
+  for (const std::string& contact : contacts) {
+    ASSIGN_OR_RETURN(CarrierOffer offer, DecodeCarrierOffer(contact));
+    offers_.push_back(std::move(offer));
+  }
+  ASSIGN_OR_RETURN(carrier_, AgreeOnCarrier(offers_, names));
+  if (!carrier_.ucx) {
+    logger_->debug("data between hosts go by TCP: {}", carrier_.why);
+    ucx_.reset();  // nothing has been told of it yet
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Interconnect::FitLinks(Membership& membership, std::span<const Place> places, TimePoint deadline) {
   ASSIGN_OR_RETURN(const ForcedAlgorithms forced, ParseForcedAlgorithms(config_.algorithms));
-  NetworkReport own{.algorithms = forced.ToString(), .streams = config_.streams};
-  if (!forced.nominal) {
-    own.reduced_per_second = MeasureReduction();
-    own.slowest = MeasureLinks(places, std::min(deadline, std::chrono::steady_clock::now() + kMostFitTime));
-  }
+  const NetworkReport own = Measure(forced, places, deadline);
   ASSIGN_OR_RETURN(const std::vector<std::string> texts, membership.Gather("models", Encode(own), deadline));
   std::vector<NetworkReport> reports;
   for (const std::string& text : texts) {
     ASSIGN_OR_RETURN(NetworkReport report, DecodeNetworkReport(text));
     reports.push_back(std::move(report));
   }
-  ASSIGN_OR_RETURN(const PathModel model, AgreeOnModel(reports));
+  ASSIGN_OR_RETURN(const PathModel model, Judge(reports, !forced.nominal));
   logger_->debug("between hosts: {:.1f} us, {:.2f} Gbit/s, {:.1f} GB/s reduced", model.latency * 1e6,
                  model.bytes_per_second * 8e-9, model.reduced_per_second * 1e-9);
   selector_ = std::make_shared<Selector>(model, forced);
   return absl::OkStatus();
 }
 
+NetworkReport Interconnect::Measure(const ForcedAlgorithms& forced, std::span<const Place> places, TimePoint deadline) {
+  NetworkReport own{.algorithms = forced.ToString(), .streams = config_.streams, .ucx_failure = ucx_failure_};
+  if (forced.nominal) return own;
+  own.reduced_per_second = MeasureReduction();
+  const TimePoint start = std::chrono::steady_clock::now();
+  const auto until = [&](int turns) { return std::min(deadline, start + turns * kMostFitTime); };
+  if (ucx_failure_.empty()) own.slowest = MeasureLinks(places, carrier_.ucx, until(1));
+  if (!carrier_.compared()) return own;
+  // A rank whose UCX did not start is here at once: the others may still wait for it in their first turn.
+  own.by_tcp = MeasureLinks(places, false, until(2));
+  if (own.by_tcp && !own.slowest && own.ucx_failure.empty()) own.ucx_failure = "UCX does not reach the next host";
+  return own;
+}
+
+// By what data go, and what that does. `measured`: else all numbers are nominal.
+absl::StatusOr<PathModel> Interconnect::Judge(const std::vector<NetworkReport>& reports, bool measured) {
+  ASSIGN_OR_RETURN(const PathModel model, AgreeOnModel(reports));
+  if (!carrier_.compared()) return model;
+  ASSIGN_OR_RETURN(const PathModel by_tcp, AgreeOnModel(ByTcp(reports)));
+  const std::string against = CaseAgainstUcx(reports, model, by_tcp);
+  if (carrier_.forced) {
+    if (node_->rank() == *carrier_.without_rdma) {
+      logger_->warn("GYRE_BACKEND=ucx, but this rank has {}; between hosts: {}",
+                    offers_[static_cast<size_t>(node_->rank())].why_not_rdma,
+                    !measured         ? "nothing was measured"
+                    : against.empty() ? Compared(model, by_tcp)
+                                      : against);
+    }
+    return model;
+  }
+  carrier_.ucx = against.empty();
+  if (node_->rank() == 0) {
+    logger_->info("data between hosts go by {}: {}", carrier_.ucx ? "UCX" : "TCP",
+                  carrier_.ucx
+                      ? absl::StrCat(carrier_.why, measured ? "; " : "", measured ? Compared(model, by_tcp) : "")
+                      : against);
+  }
+  if (carrier_.ucx) return model;
+  ucx_->Close();
+  return by_tcp;
+}
+
 // The slowest link that this rank leads the measurement of. The first ranks of the hosts measure, the others have none.
-std::optional<LinkFit> Interconnect::MeasureLinks(std::span<const Place> places, TimePoint deadline) {
+std::optional<LinkFit> Interconnect::MeasureLinks(std::span<const Place> places, bool by_ucx, TimePoint deadline) {
   const Place& own = places[static_cast<size_t>(node_->rank())];
   if (own.local != 0) return std::nullopt;
   std::vector<int> first, peers;  // by host; of the other hosts
@@ -133,7 +191,7 @@ std::optional<LinkFit> Interconnect::MeasureLinks(std::span<const Place> places,
     if (place.local == 0) first.push_back(place.rank);
     if (place.local == 0 && place.host != own.host) peers.push_back(place.rank);
   }
-  const auto streams = Open(kFitChannel, peers, true);
+  const auto streams = Open(by_ucx, kFitChannel, peers, true);
   std::optional<LinkFit> slowest;  // a host leads one measurement at most
   for (const auto& [leader, follower] : MeasuredPairs(static_cast<int>(first.size()))) {
     if (own.host == leader) slowest = LeadLinkFit(*streams, first[static_cast<size_t>(follower)], deadline);
@@ -144,15 +202,20 @@ std::optional<LinkFit> Interconnect::MeasureLinks(std::span<const Place> places,
 
 std::shared_ptr<Team> Interconnect::MakeTeam(const std::shared_ptr<Interconnect>& self, std::shared_ptr<Group> local,
                                              std::vector<Place> places, int rank, uint64_t id) {
-  const TeamLinks links{
-      .open = [self, id](uint64_t channel,
-                         const std::vector<int>& peers) { return self->Open(channel, peers, channel == id); },
-      .checksum = self->config_.checksum_data,
-      .announce =
-          [self](uint64_t communicator, const shm::LastWords::Content& words) {
-            self->hub_->Announce({communicator, words.code, words.rank, words.text});
-          },
-      .selector = self->selector_};
+  const TeamLinks links{.open =
+                            [self, id](uint64_t channel, const std::vector<int>& peers) {
+                              return self->Open(self->carrier_.ucx, channel, peers, channel == id);
+                            },
+                        .checksum = self->config_.checksum_data,
+                        .announce =
+                            [self](uint64_t communicator, const shm::LastWords::Content& words) {
+                              self->hub_->Announce({communicator, words.code, words.rank, words.text});
+                            },
+                        .tell_call =
+                            [self](uint64_t communicator, uint64_t number, const Signature& signature) {
+                              self->hub_->TellCall({communicator, number, signature});
+                            },
+                        .selector = self->selector_};
   auto team = std::make_shared<Team>(std::move(local), std::move(places), rank, id, links);
   const auto early = self->Register(team);
   if (early) team->Break(absl::Status(early->code, early->text), *early);
@@ -161,9 +224,11 @@ std::shared_ptr<Team> Interconnect::MakeTeam(const std::shared_ptr<Interconnect>
 }
 
 // A channel with one connection a peer; striped, with as many as are configured.
-std::unique_ptr<Streams> Interconnect::Open(uint64_t channel, const std::vector<int>& peers, bool striped) {
-  const auto open = [&](uint64_t number) {
-    return ucx_ != nullptr ? ucx_->Open(number, peers) : hub_->Open(number, peers);
+std::unique_ptr<Streams> Interconnect::Open(bool by_ucx, uint64_t channel, const std::vector<int>& peers,
+                                            bool striped) {
+  const auto open = [&](uint64_t number) -> std::unique_ptr<Streams> {
+    return std::make_unique<CountedStreams>(by_ucx ? ucx_->Open(number, peers) : hub_->Open(number, peers),
+                                            bytes_sent_);
   };
   if (!striped || config_.streams == 1) return open(channel);
   std::vector<std::unique_ptr<Streams>> channels;
@@ -210,6 +275,19 @@ void Interconnect::OnAnnouncement(const tcp::Announcement& announcement) {
   if (announcement.rank >= 0) node_->LearnLoss(announcement.rank, announcement.text);
   const EarlyWord word{announcement.communicator, {announcement.rank, announcement.text, announcement.code}};
   if (const auto team = FindOrKeep(word)) team->Break(absl::Status(word.words.code, word.words.text), word.words);
+  Ring();
+}
+
+// Of a communicator that is not there yet, or not any more, it says nothing: who waits says it again.
+void Interconnect::OnCall(int from, const tcp::CallNotice& notice) {
+  std::shared_ptr<Team> team;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = teams_.find(notice.communicator);
+    if (found != teams_.end()) team = found->second.lock();
+  }
+  if (team == nullptr) return;
+  team->HeardOfCall(from, notice.number, notice.signature);
   Ring();
 }
 

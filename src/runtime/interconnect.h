@@ -2,6 +2,7 @@
 // where the job runs on one host.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -20,6 +21,8 @@
 #include "bootstrap/membership.h"
 #include "collectives/hierarchical/link_fit.h"
 #include "collectives/hierarchical/team.h"
+#include "runtime/carrier.h"
+#include "runtime/network_model.h"
 #include "runtime/topology.h"
 #include "transport/shm/node.h"
 #include "transport/tcp/factory.h"
@@ -36,21 +39,21 @@ class Interconnect {
   ~Interconnect();
 
   // Where it listens.
-  std::string address() const;
+  std::string address() const { return offer_.endpoint; }
 
-  // What the others must be told: that, and the address of what carries data instead of TCP, if anything does.
-  std::string contact() const;
+  // What the others must be told: that, and by what this rank's data could go instead of TCP.
+  std::string contact() const { return Encode(offer_); }
 
   // Blocks until this rank is connected with its counterparts on the other hosts. `contacts`: every rank's. From now on
   // what the network learns of ranks goes to `node`, which must outlive Close. kDeadlineExceeded and kUnavailable
-  // name the ranks that were not reached; kInvalidArgument: ranks were given different
-  // backends.
+  // name the ranks that were not reached; kInvalidArgument: ranks were given different backends.
   absl::Status Connect(std::shared_ptr<shm::Node> node, const std::vector<RankPlace>& places,
                        const std::vector<std::string>& contacts, std::span<const int> counterparts, TimePoint deadline);
 
   // What the links between hosts do, as all ranks agree: measured by the first rank of each host with that of the
-  // next, a few milliseconds each, unless the algorithms are forced to be chosen without. After Connect, before the
-  // first team. `places`: of all ranks. Blocks. kInvalidArgument: ranks were given different algorithms to use.
+  // next, a few milliseconds each, unless the algorithms are forced to be chosen without. Decides, too, whether UCX
+  // carries data where nobody has forced it. After Connect, before the first team. `places`: of all ranks. Blocks.
+  // kInvalidArgument: ranks were given different algorithms to use.
   absl::Status FitLinks(Membership& membership, std::span<const Place> places, TimePoint deadline);
 
   // What FitLinks has made.
@@ -60,6 +63,9 @@ class Interconnect {
   // agreed among its ranks, unique in the job.
   static std::shared_ptr<Team> MakeTeam(const std::shared_ptr<Interconnect>& self, std::shared_ptr<Group> local,
                                         std::vector<Place> places, int rank, uint64_t id);
+
+  // What the streams of this rank's communicators have taken so far. Any thread.
+  int64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
 
   // A rank of the job, on whichever host, is lost: the other hosts learn it.
   void TellLoss(int rank, const std::string& text);
@@ -78,18 +84,28 @@ class Interconnect {
   };
 
   Interconnect(const Config& config, Logger logger) : config_(config), logger_(std::move(logger)) {}
-  std::unique_ptr<Streams> Open(uint64_t channel, const std::vector<int>& peers, bool striped);
-  std::optional<LinkFit> MeasureLinks(std::span<const Place> places, TimePoint deadline);
+  std::unique_ptr<Streams> Open(bool by_ucx, uint64_t channel, const std::vector<int>& peers, bool striped);
+  absl::Status OfferUcx(const HandshakeIdentity& identity, const std::string& secret);
+  absl::Status Choose(const std::vector<std::string>& contacts, const std::vector<std::string>& names);
+  NetworkReport Measure(const ForcedAlgorithms& forced, std::span<const Place> places, TimePoint deadline);
+  std::optional<LinkFit> MeasureLinks(std::span<const Place> places, bool by_ucx, TimePoint deadline);
+  absl::StatusOr<PathModel> Judge(const std::vector<NetworkReport>& reports, bool measured);
   std::optional<shm::LastWords::Content> Register(const std::shared_ptr<Team>& team);
   std::shared_ptr<Team> FindOrKeep(const EarlyWord& word);
   void OnAnnouncement(const tcp::Announcement& announcement);
+  void OnCall(int from, const tcp::CallNotice& notice);
   void OnLost(int rank, const std::string& text);
   void Ring();
   void PeerEnded();
 
   const Config config_;
   const Logger logger_;
-  std::unique_ptr<ucx::Transport> ucx_;  // null: data go by the hub's connections; outlives the hub, which wakes it
+  std::atomic<int64_t> bytes_sent_{0};
+  CarrierOffer offer_;                   // this rank's
+  std::vector<CarrierOffer> offers_;     // by rank of the job
+  CarrierChoice carrier_;                // as all agree: may turn to TCP in FitLinks, stays from then on
+  std::string ucx_failure_;              // of its start, where nobody forces it
+  std::unique_ptr<ucx::Transport> ucx_;  // null: it is not wanted; outlives the hub, which wakes it
   std::unique_ptr<tcp::Hub> hub_;
   std::shared_ptr<shm::Node> node_;     // set before the hub's first event
   std::shared_ptr<Selector> selector_;  // set before the first team

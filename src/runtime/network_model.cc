@@ -17,7 +17,9 @@ std::string Encode(const NetworkReport& report) {
   nlohmann::json json = {
       {"algorithms", report.algorithms}, {"streams", report.streams}, {"reduced", report.reduced_per_second}};
   if (report.slowest) json["link"] = {report.slowest->latency, report.slowest->bytes_per_second};
-  return json.dump();
+  if (report.by_tcp) json["link_by_tcp"] = {report.by_tcp->latency, report.by_tcp->bytes_per_second};
+  if (!report.ucx_failure.empty()) json["ucx_failure"] = report.ucx_failure;
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // what a library says may be any bytes
 }
 
 absl::StatusOr<NetworkReport> DecodeNetworkReport(const std::string& text) {
@@ -29,11 +31,23 @@ absl::StatusOr<NetworkReport> DecodeNetworkReport(const std::string& text) {
   if (!json.contains("streams") || !json["streams"].is_number_integer()) return wrong();
   NetworkReport report{
       .algorithms = json["algorithms"], .streams = json["streams"], .reduced_per_second = json["reduced"]};
-  if (!json.contains("link")) return report;
-  const nlohmann::json& link = json["link"];
-  if (!link.is_array() || link.size() != 2 || !std::ranges::all_of(link, is_number)) return wrong();
-  report.slowest = LinkFit{link[0], link[1]};
+  const std::pair<const char*, std::optional<LinkFit>*> links[] = {{"link", &report.slowest},
+                                                                   {"link_by_tcp", &report.by_tcp}};
+  for (const auto& [key, fit] : links) {
+    if (!json.contains(key)) continue;
+    const nlohmann::json& link = json[key];
+    if (!link.is_array() || link.size() != 2 || !std::ranges::all_of(link, is_number)) return wrong();
+    *fit = LinkFit{link[0], link[1]};
+  }
+  if (!json.contains("ucx_failure")) return report;
+  if (!json["ucx_failure"].is_string()) return wrong();
+  report.ucx_failure = json["ucx_failure"];
   return report;
+}
+
+std::vector<NetworkReport> ByTcp(std::vector<NetworkReport> reports) {
+  for (NetworkReport& report : reports) report.slowest = report.by_tcp;
+  return reports;
 }
 
 absl::StatusOr<PathModel> AgreeOnModel(const std::vector<NetworkReport>& reports) {

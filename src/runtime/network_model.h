@@ -19,6 +19,8 @@ struct NetworkReport {
   int streams = 1;                   // between two ranks
   double reduced_per_second = 0;     // bytes; 0: not measured
   std::optional<LinkFit> slowest{};  // of the links that it led the measurement of
+  std::optional<LinkFit> by_tcp{};   // likewise by TCP, where UCX carries data and the two are compared
+  std::string ucx_failure{};         // why UCX, which nobody forces, cannot carry this rank's data
 
   friend bool operator==(const NetworkReport& a, const NetworkReport& b);
 };
@@ -30,6 +32,9 @@ absl::StatusOr<NetworkReport> DecodeNetworkReport(const std::string& text);
 // `reports`: by rank of the job. kInvalidArgument names two ranks that are to use different algorithms, or numbers of
 // streams, and which.
 absl::StatusOr<PathModel> AgreeOnModel(const std::vector<NetworkReport>& reports);
+
+// The same reports with what was measured by TCP in place of the rest.
+std::vector<NetworkReport> ByTcp(std::vector<NetworkReport> reports);
 
 // Which hosts measure together: each with the next, so that every host has a part in it; at any time a host is in one
 // measurement. The first of a pair leads.

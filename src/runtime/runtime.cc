@@ -55,6 +55,10 @@ std::optional<NetworkModel> Runtime::network_model() const {
                       .reduced_gigabytes_per_second = model->reduced_per_second * 1e-9};
 }
 
+std::optional<int64_t> Runtime::bytes_sent() const {
+  return state_->bytes_sent();
+}
+
 absl::Status Runtime::Report(const JobReport& report) {
   return reporter_->Report(report);
 }

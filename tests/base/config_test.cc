@@ -21,7 +21,7 @@ TEST(Config, HasDefaults) {
   EXPECT_FALSE(config->rank.has_value());
   EXPECT_FALSE(config->epoch.has_value());
   EXPECT_EQ(config->algorithms, "");
-  EXPECT_EQ(config->backend, Backend::kNative);
+  EXPECT_FALSE(config->backend.has_value());
   EXPECT_EQ(config->streams, 1);
   EXPECT_EQ(config->start_timeout.count(), 60000);
   EXPECT_EQ(config->operation_timeout.count(), 300000);

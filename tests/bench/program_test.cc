@@ -4,6 +4,7 @@
 #include <chrono>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,7 @@ std::map<std::string, int> CheckedLines(const std::vector<nlohmann::json>& lines
     EXPECT_LE(line["time_us_med"], line["time_us_p99"]) << line;
     EXPECT_GT(line["bytes"], 1000) << line;
     EXPECT_EQ(line["ratio"].is_null(), line["lib"] == "gyre") << line;
+    EXPECT_TRUE(line["wire_bytes"].is_null()) << line << ": one host";
   }
   return count;
 }
@@ -81,6 +83,65 @@ TEST(BenchProgram, EveryOperation) {
       EXPECT_THAT(count, testing::ElementsAre(testing::Pair("gyre", FormsOf(operation)))) << operation;
     }
   }
+}
+
+// Two hosts of two ranks, as far as Gyre is told. What the host that sends most has to send of S bytes, by operation;
+// the rest is headers.
+TEST(BenchProgram, WireBytesOfHosts) {
+  Words launcher = Gyrerun(4);
+  launcher.insert(launcher.end(), {"sh", "-c", "GYRE_HOST_ID=h$((GYRE_RANK / 2)) exec \"$@\"", "sh"});
+  const std::map<std::string, double> shares = {
+      {"allreduce", 1.0}, {"reduce_scatter", 0.5}, {"allgather", 0.5}, {"broadcast", 1.0}, {"alltoall", 1.0}};
+  for (const auto& [operation, share] : shares) {
+    const auto lines = Lines(launcher, Quick(operation));
+    EXPECT_EQ(lines.size(), FormsOf(operation));
+    for (const auto& line : lines) {
+      EXPECT_EQ(line["hosts"], 2) << line;
+      const double least = share * double{line["bytes"]};
+      EXPECT_GE(line["wire_bytes"], least) << line;
+      EXPECT_LE(line["wire_bytes"], least + 8 * 64 + 64) << line;
+    }
+  }
+}
+
+// Hosts that look as if they had RDMA, under another /sys/class and /dev; `more`: shell commands that add to the
+// former. Empty where that may not be done. Else what three ranks on three hosts say.
+std::optional<std::string> WithMadeUpRdma(const std::string& more) {
+  const std::string script = absl::StrCat(
+      "set -e; mount -t tmpfs none /mnt; cd /mnt; mkdir -p infiniband/mlx5_0/ports/1 infiniband_verbs/uverbs0 "
+      "dev/infiniband dev/shm; echo '1: CA' > infiniband/mlx5_0/node_type; echo '4: ACTIVE' > "
+      "infiniband/mlx5_0/ports/1/state; echo mlx5_0 > infiniband_verbs/uverbs0/ibdev; cp -a /dev/null /dev/zero "
+      "/dev/random /dev/urandom dev; touch dev/infiniband/uverbs0; ",
+      more, "; mount --bind dev /dev; mount --bind . /sys/class; exec \"$@\"");
+  if (support::Program probe({"unshare", "-m", "sh", "-c", script, "sh", "true"});
+      !probe.WaitFor(std::chrono::seconds(10)) || probe.exit_code() != 0) {
+    return std::nullopt;
+  }
+  const std::string host = "GYRE_HOST_ID=h$GYRE_RANK GYRE_LOG_LEVEL=info exec \"$@\"";
+  support::Program program({"unshare",   "-m", "sh",  "-c", script, "sh",      GYRERUN_PATH,
+                            "-np",       "3",  "sh",  "-c", host,   "sh",      GYRE_BENCH_PATH,
+                            "allreduce", "-b", "64K", "-e", "64K",  "--iters", "2"});
+  EXPECT_TRUE(program.WaitFor(std::chrono::seconds(60))) << program.output();
+  EXPECT_EQ(program.exit_code(), 0) << program.output();
+  return program.output();
+}
+
+TEST(BenchProgram, UcxIsJudgedWhereThereSeemsToBeRdma) {
+  if (!HAS_UCX) GTEST_SKIP() << "this build has no UCX (no development package, or a sanitizer)";
+  const auto said = WithMadeUpRdma("cp -a /sys/class/net .");
+  if (!said) GTEST_SKIP() << "no permission for a mount namespace";
+  const std::vector<std::string> parts = absl::StrSplit(*said, "data between hosts go by ");
+  EXPECT_EQ(parts.size(), 2) << *said << ": once";
+  EXPECT_TRUE(absl::StrContains(*said, " by UCX, ")) << *said << ": whichever is faster";
+}
+
+// UCX finds no network at all.
+TEST(BenchProgram, UcxThatDoesNotWorkLeavesItToTcp) {
+  if (!HAS_UCX) GTEST_SKIP() << "this build has no UCX (no development package, or a sanitizer)";
+  const auto said = WithMadeUpRdma("true");
+  if (!said) GTEST_SKIP() << "no permission for a mount namespace";
+  EXPECT_TRUE(absl::StrContains(*said, "data between hosts go by TCP: rank ")) << *said;
+  EXPECT_TRUE(absl::StrContains(*said, "UCX does not reach the next host")) << *said;
 }
 
 TEST(BenchProgram, BothKindsOfBuffersAndOtherTypes) {

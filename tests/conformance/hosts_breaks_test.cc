@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <numeric>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_join.h"
@@ -194,6 +197,87 @@ TEST_P(OverHosts, ABreakReachesWhomTheWorldDidNotConnectWith) {
     }
     EXPECT_THAT(runtime.world().Barrier(), IsOk());
   });
+}
+
+// A call, and how messages have it.
+struct Called {
+  std::function<absl::Status(Communicator&)> call;
+  std::string text;
+};
+
+template <typename T>
+Called AllReduceOf(size_t count, const std::string& text) {
+  return {[count](Communicator& ranks) {
+            std::vector<T> data(count);
+            return ranks.AllReduce(data, {.timeout = kFar});
+          },
+          absl::StrCat("called allreduce(", text)};
+}
+
+Called BroadcastOf(size_t count, int root, const std::string& text) {
+  return {[=](Communicator& ranks) {
+            std::vector<float> data(count);
+            return ranks.Broadcast(data, root, {.timeout = kFar});
+          },
+          absl::StrCat("called broadcast(", text)};
+}
+
+// What the usual rank calls and what the odd one does. They differ in who waits for whom, too: another size has another
+// algorithm, another operation other peers.
+std::vector<std::pair<Called, Called>> DifferingCalls() {
+  const Called small = AllReduceOf<float>(10, "f32, 10 elements, sum)");
+  const Called large = AllReduceOf<float>(300'001, "f32, 300001 elements, sum)");
+  const Called broadcast = BroadcastOf(10, 0, "f32, 10 elements, root 0)");
+  const Called barrier = {[](Communicator& ranks) { return ranks.Barrier({.timeout = kFar}); }, "called barrier()"};
+  const Called gather = {[](Communicator& ranks) {
+                           std::vector<float> in(10), out(in.size() * static_cast<size_t>(ranks.size()));
+                           return ranks.AllGather(in, out, {.timeout = kFar});
+                         },
+                         "called allgather(f32"};
+  const Called exchange = {[](Communicator& ranks) {
+                             std::vector<float> in(10 * static_cast<size_t>(ranks.size())), out(in.size());
+                             return ranks.AllToAll(in, out, {.timeout = kFar});
+                           },
+                           "called alltoall(f32"};
+  return {{small, AllReduceOf<float>(11, "f32, 11 elements, sum)")},
+          {small, AllReduceOf<double>(10, "f64, 10 elements, sum)")},
+          {small, large},
+          {large, small},
+          {large, AllReduceOf<double>(150'000, "f64, 150000 elements, sum)")},
+          {small, broadcast},
+          {broadcast, small},
+          {broadcast, BroadcastOf(10, 1, "f32, 10 elements, root 1)")},
+          {broadcast, BroadcastOf(2'000'000, 0, "f32, 2000000 elements, root 0)")},
+          {large, barrier},
+          {barrier, large},
+          {gather, small},
+          {exchange, large}};
+}
+
+// Some may be through before anybody knows, a root that has sent what it had, say: they learn it from their next call.
+TEST_P(OverHosts, DifferingCallsAreNamedBeforeAnyDeadline) {
+  const auto expect = [](const Rank& rank, Runtime& runtime) {
+    std::vector<int> all(static_cast<size_t>(rank.size));
+    std::iota(all.begin(), all.end(), 0);
+    for (const int odd : {0, rank.size - 1}) {
+      for (const auto& [usual, other] : DifferingCalls()) {
+        auto ranks = runtime.world().Split(all);
+        ASSERT_THAT(ranks, IsOk());
+        const auto start = steady_clock::now();
+        absl::Status status = (rank.rank == odd ? other : usual).call(**ranks);
+        if (status.ok()) status = (*ranks)->Barrier({.timeout = kFar});
+        const bool one = absl::StrContains(status.message(), usual.text);
+        const bool both = one && absl::StrContains(status.message(), other.text);
+        const bool next = (one || absl::StrContains(status.message(), other.text)) &&
+                          absl::StrContains(status.message(), "called barrier()");
+        EXPECT_TRUE(both || next) << odd << ": " << usual.text << ", " << other.text << ": " << status;
+        EXPECT_TRUE(absl::StrContains(status.message(), absl::StrCat("rank ", odd, " "))) << status;
+        EXPECT_LT(SecondsSince(start), kSoon) << odd << ": " << usual.text << ", " << other.text;
+      }
+    }
+    ASSERT_THAT(runtime.world().Barrier(), IsOk());
+  };
+  for (const HostSizes& hosts : {HostSizes{1, 1}, {1, 1, 1}, {1, 1, 1, 1}, {2, 2}}) OnHosts(hosts, expect);
 }
 
 TEST_P(OverHosts, ARefusedMessageEndsItsCounterpart) {

@@ -46,6 +46,10 @@ std::string Decode(uint64_t kind, const std::string& payload, bool valid) {
     return CheckDecoder(payload, valid, kFactor, tcp::DecodeAnnouncement,
                         [](const tcp::Announcement& decoded) { return tcp::Encode(decoded); });
   }
+  if (kind == 2) {
+    return CheckDecoder(payload, valid, kFactor, tcp::DecodeCallNotice,
+                        [](const tcp::CallNotice& decoded) { return tcp::Encode(decoded); });
+  }
   return CheckDecoder(payload, valid, kFactor, tcp::DecodeLoss,
                       [](const tcp::Loss& decoded) { return tcp::Encode(decoded); });
 }
@@ -53,15 +57,16 @@ std::string Decode(uint64_t kind, const std::string& payload, bool valid) {
 }  // namespace
 
 std::string FuzzControlFrames(Mutator& random) {
-  const uint64_t kind = random.Below(3);
-  std::string payload = kind == 0
-                            ? tcp::EncodePurpose(kEpoch, {random.OneIn(2), random.Number()}).substr(kFrameHeaderBytes)
-                        : kind == 1 ? tcp::Encode(RandomAnnouncement(random))
-                                    : tcp::Encode(RandomLoss(random));
+  const uint64_t kind = random.Below(4);
+  std::string payload =
+      kind == 0   ? tcp::EncodePurpose(kEpoch, {random.OneIn(2), random.Number()}).substr(kFrameHeaderBytes)
+      : kind == 1 ? tcp::Encode(RandomAnnouncement(random))
+      : kind == 2 ? tcp::Encode(tcp::CallNotice{random.Number(), random.Number(), {.count = RandomRank(random)}})
+                  : tcp::Encode(RandomLoss(random));
   const bool valid = random.OneIn(4);
   if (!valid) payload = random.Mutated(std::move(payload));
   if (std::string wrong = Decode(kind, payload, valid); !wrong.empty()) return wrong;
-  return valid ? "" : Decode(random.Below(3), payload, false);
+  return valid ? "" : Decode(random.Below(4), payload, false);
 }
 
 namespace {

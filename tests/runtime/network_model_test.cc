@@ -15,7 +15,9 @@ using support::MatchesStatus;
 TEST(NetworkReport, IsEncodedAndDecoded) {
   for (const NetworkReport& report :
        {NetworkReport{}, NetworkReport{.algorithms = "allreduce=ring"},
-        NetworkReport{.algorithms = "nominal", .reduced_per_second = 1.25e10, .slowest = LinkFit{3.7e-5, 1.1e9}}}) {
+        NetworkReport{.algorithms = "nominal", .reduced_per_second = 1.25e10, .slowest = LinkFit{3.7e-5, 1.1e9}},
+        NetworkReport{.slowest = LinkFit{3e-6, 2e9}, .by_tcp = LinkFit{2e-5, 1e9}},
+        NetworkReport{.by_tcp = LinkFit{2e-5, 1e9}, .ucx_failure = "no thread"}}) {
     const auto decoded = DecodeNetworkReport(Encode(report));
     ASSERT_THAT(decoded, IsOk());
     EXPECT_EQ(*decoded, report);
@@ -27,7 +29,9 @@ TEST(NetworkReport, RefusesWhatItCannotRead) {
        {"", "[]", "{}", R"({"algorithms":1,"streams":1,"reduced":1})", R"({"algorithms":"","reduced":1})",
         R"({"algorithms":"","streams":1.5,"reduced":1})", R"({"algorithms":"","streams":1,"reduced":-1})",
         R"({"algorithms":"","streams":1,"reduced":1,"link":[1]})",
-        R"({"algorithms":"","streams":1,"reduced":1,"link":[1,"2"]})"}) {
+        R"({"algorithms":"","streams":1,"reduced":1,"link":[1,"2"]})",
+        R"({"algorithms":"","streams":1,"reduced":1,"link_by_tcp":[1]})",
+        R"({"algorithms":"","streams":1,"reduced":1,"ucx_failure":1})"}) {
     EXPECT_THAT(DecodeNetworkReport(text), MatchesStatus(StatusCode::kDataLoss, "report of the network")) << text;
   }
 }
@@ -40,6 +44,15 @@ TEST(NetworkModel, IsTheSlowestThatAnybodyHasMeasured) {
   EXPECT_EQ(model->latency, 30e-6);
   EXPECT_EQ(model->bytes_per_second, 1e9);
   EXPECT_EQ(model->reduced_per_second, 7e9);
+}
+
+TEST(NetworkModel, ByTcpIsWhatWasMeasuredByTcp) {
+  const std::vector<NetworkReport> reports = {
+      {.slowest = LinkFit{1e-6, 9e9}, .by_tcp = LinkFit{10e-6, 1e9}}, {}, {.by_tcp = LinkFit{20e-6, 2e9}}};
+  const auto model = AgreeOnModel(ByTcp(reports));
+  ASSERT_THAT(model, IsOk());
+  EXPECT_EQ(model->latency, 20e-6);
+  EXPECT_EQ(model->bytes_per_second, 1e9);
 }
 
 TEST(NetworkModel, IsNominalWhereNothingWasMeasured) {

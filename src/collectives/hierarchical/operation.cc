@@ -27,6 +27,10 @@ constexpr std::chrono::milliseconds kWaitForTheReason{300};
 // another host should learn of the latter.
 constexpr std::chrono::milliseconds kGraceWithinHost{100};
 
+// Who has waited for other hosts so long says in which call, and again after as long: with calls that differ, nobody
+// may send to whom is waited for.
+constexpr std::chrono::milliseconds kQuiet{500};
+
 Call WithOwnCounts(Call call, std::span<const int64_t> counts, std::span<const int64_t> receive_counts) {
   call.counts = counts;
   call.receive_counts = receive_counts;
@@ -73,7 +77,7 @@ bool HierarchicalOperation::Begin() {
   }
   if (FindBroken()) return false;
   state_ = State::kUnderWay;
-  if (call_.kind != CallKind::kMessage) number_ = team_->NextCall();
+  if (call_.kind != CallKind::kMessage) number_ = team_->NextCall(signature_);
   BeginStage(MakeStage(0));
   return true;
 }
@@ -147,6 +151,7 @@ bool HierarchicalOperation::PollLocal() {
 bool HierarchicalOperation::PollNetwork() {
   if (stage_.network == nullptr || absl::IsUnavailable(stage_.network->status())) return false;
   const shm::Progress progress = stage_.network->Poll();
+  if (progress != shm::Progress::kNone) moved_ = true;
   if (progress != shm::Progress::kDone) return progress == shm::Progress::kSome;
   const absl::Status& status = stage_.network->status();
   if (status.ok()) {
@@ -173,9 +178,18 @@ bool HierarchicalOperation::Check(TimePoint now) {
   if (team_->local().node().closed()) return End(absl::FailedPreconditionError("the runtime was shut down"));
   if (FindBroken()) return true;
   if (state_ == State::kUnderWay && (FindLost() || FindEndedStream(now))) return true;
+  TellIfQuiet(now);
   // Who waits for its host alone leaves it to the operation there to say for whom.
   const bool within_host = current_local() != nullptr && stage_.network == nullptr;
   return now >= (within_host ? deadline_ + 2 * kGraceWithinHost : deadline_) && FailLate();
+}
+
+void HierarchicalOperation::TellIfQuiet(TimePoint now) {
+  if (stage_.network == nullptr || call_.kind == CallKind::kMessage) return;
+  if (std::exchange(moved_, false) || quiet_since_ == TimePoint{}) quiet_since_ = now;
+  if (now - quiet_since_ < kQuiet) return;
+  quiet_since_ = now;
+  team_->TellCall(number_, signature_);
 }
 
 bool HierarchicalOperation::CheckLocal(TimePoint now) {

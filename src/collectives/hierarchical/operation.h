@@ -91,6 +91,7 @@ class HierarchicalOperation : public Pollable {
   Stage AgreeWithinHost();
   void Learn();
   Operation* current_local() const;
+  void TellIfQuiet(TimePoint now);
   bool CheckLocal(TimePoint now);
   bool FindBroken();
   bool FindLost();
@@ -121,6 +122,8 @@ class HierarchicalOperation : public Pollable {
   Refiner::Lessons lessons_{Refiner::kNothing, Refiner::kNothing};  // while all agree on them
   TimePoint start_{};                                               // set by StartClock, or at the first Check
   TimePoint deadline_{};
+  bool moved_ = false;                     // between hosts, since the last look
+  TimePoint quiet_since_{};                // nothing has
   std::optional<TimePoint> stream_ended_;  // when the network's stream was found to have ended
 };
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "collectives/call.h"
 
 namespace gyre::internal {
 
@@ -81,6 +82,32 @@ Team::MessageLane& Team::outgoing(int to) {
 
 Team::MessageLane& Team::incoming(int from) {
   return LaneOf(from, self_);
+}
+
+uint64_t Team::NextCall(const Signature& signature) {
+  const uint64_t number = ++calls_;
+  std::lock_guard lock(mutex_);
+  called_[number % kRememberedCalls] = {number, signature};
+  return number;
+}
+
+void Team::TellCall(uint64_t number, const Signature& signature) {
+  if (links_.tell_call) links_.tell_call(id_, number, signature);
+}
+
+void Team::HeardOfCall(int job_rank, uint64_t number, const Signature& signature) {
+  Called own;
+  {
+    std::lock_guard lock(mutex_);
+    own = called_[number % kRememberedCalls];
+  }
+  const auto teller = std::ranges::find(places_, job_rank, &Place::rank);
+  if (own.number != number || own.signature == signature || teller == places_.end()) return;
+  const std::string self = RankName(self_);
+  const std::string text =
+      Disagreement(self, own.signature, RankName(static_cast<int>(teller - places_.begin())), signature);
+  Break(absl::InvalidArgumentError(text),
+        {-1, absl::StrCat(self, " gave the communicator up: ", text), absl::StatusCode::kInvalidArgument});
 }
 
 void Team::Break(const absl::Status& status, const shm::LastWords::Content& words) {

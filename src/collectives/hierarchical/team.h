@@ -3,6 +3,7 @@
 // ranks; ranks beyond that take part through their host's memory.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -18,6 +19,7 @@
 #include "collectives/selection/refiner.h"
 #include "collectives/selection/selector.h"
 #include "collectives/shm/group.h"
+#include "transport/signature.h"
 #include "transport/streams.h"
 
 namespace gyre::internal {
@@ -42,6 +44,9 @@ struct TeamLinks {
 
   // Tells the peers on other hosts that the communicator with this id is broken.
   std::function<void(uint64_t id, const shm::LastWords::Content& words)> announce;
+
+  // Tells the peers on other hosts which call of this communicator this rank waits in; empty: nobody is told.
+  std::function<void(uint64_t id, uint64_t number, const Signature& signature)> tell_call = {};
 
   // Chooses algorithms between hosts; alike on all ranks of the job.
   std::shared_ptr<Selector> selector;
@@ -97,7 +102,7 @@ class Team {
   Refiner& refiner() { return refiner_; }
   TimePoint Now() const { return links_.now ? links_.now() : std::chrono::steady_clock::now(); }
   Streams& streams() { return *streams_; }
-  uint64_t NextCall() { return ++calls_; }
+  uint64_t NextCall(const Signature& signature);
 
   // --- Messages between hosts: each direction of each pair has a lane and a stream of its own ---
 
@@ -109,6 +114,15 @@ class Team {
   };
   MessageLane& outgoing(int to);
   MessageLane& incoming(int from);
+
+  // --- Calls that differ, where the schedules alone do not find it: nobody may send to whom is waited for ---
+
+  // This rank has waited for other hosts for a while, in this call.
+  void TellCall(uint64_t number, const Signature& signature);
+
+  // Another one (by its rank in the job) waits in this call. If this rank's own of that number, one of the last
+  // kRememberedCalls, was another, the communicator is broken.
+  void HeardOfCall(int job_rank, uint64_t number, const Signature& signature);
 
   // --- Failure ---
 
@@ -125,6 +139,12 @@ class Team {
   void PassOnBreak();
 
  private:
+  static constexpr size_t kRememberedCalls = 64;
+  struct Called {
+    uint64_t number = 0;
+    Signature signature{};
+  };
+
   MessageLane& LaneOf(int from, int to);
 
   const std::shared_ptr<Group> local_;
@@ -142,6 +162,7 @@ class Team {
   std::atomic<bool> told_{false};
 
   std::mutex mutex_;
+  std::array<Called, kRememberedCalls> called_{};                              // by number, modulo how many; guarded
   std::map<std::pair<int, int>, std::unique_ptr<MessageLane>> message_lanes_;  // by sender and receiver; guarded
 };
 

@@ -79,6 +79,36 @@ absl::StatusOr<Loss> DecodeLoss(std::string_view payload) {
   return loss;
 }
 
+std::string Encode(const CallNotice& notice) {
+  return Written([&](WireWriter& writer) {
+    writer.U64(notice.communicator);
+    writer.U64(notice.number);
+    writer.U8(notice.signature.kind);
+    writer.U8(notice.signature.dtype);
+    writer.U8(notice.signature.op);
+    writer.U8(notice.signature.reserved);
+    writer.I32(notice.signature.root);
+    writer.U64(static_cast<uint64_t>(notice.signature.count));
+    writer.U64(notice.signature.digest);
+  });
+}
+
+absl::StatusOr<CallNotice> DecodeCallNotice(std::string_view payload) {
+  WireReader reader(payload);
+  CallNotice notice;
+  notice.communicator = reader.U64();
+  notice.number = reader.U64();
+  notice.signature.kind = reader.U8();
+  notice.signature.dtype = reader.U8();
+  notice.signature.op = reader.U8();
+  notice.signature.reserved = reader.U8();
+  notice.signature.root = reader.I32();
+  notice.signature.count = static_cast<int64_t>(reader.U64());
+  notice.signature.digest = reader.U64();
+  if (!reader.AtEnd()) return Malformed("no call");
+  return notice;
+}
+
 absl::Status CheckHeader(const FrameHeader& header, uint64_t epoch, uint32_t sequence) {
   if (header.epoch != epoch) {
     return absl::DataLossError(absl::StrCat("frame of epoch ", header.epoch, ", this is epoch ", epoch));

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "net/framing.h"
+#include "transport/signature.h"
 
 namespace gyre::tcp {
 
@@ -20,6 +21,7 @@ enum class FrameType : uint16_t {
   kAnnouncement = 3,  // Announcement
   kLoss = 4,          // Loss
   kGoodbye = 5,       // empty; nothing follows
+  kCall = 6,          // CallNotice
 };
 
 // What a connection is for.
@@ -52,17 +54,28 @@ struct Loss {
   friend bool operator==(const Loss&, const Loss&) = default;
 };
 
+// "This rank waits in this call": the hearer compares it with its own of the same number.
+struct CallNotice {
+  uint64_t communicator = 0;
+  uint64_t number = 0;  // of the call in the communicator
+  Signature signature{};
+
+  friend bool operator==(const CallNotice&, const CallNotice&) = default;
+};
+
 // The whole frame, as the first on its connection.
 std::string EncodePurpose(uint64_t epoch, const Purpose& purpose);
 
 // Payloads.
 std::string Encode(const Announcement& announcement);
 std::string Encode(const Loss& loss);
+std::string Encode(const CallNotice& notice);
 
 // Their inverses: kDataLoss says what does not fit. The type of the frame is the caller's to look at.
 absl::StatusOr<Purpose> DecodePurpose(std::string_view payload);
 absl::StatusOr<Announcement> DecodeAnnouncement(std::string_view payload);
 absl::StatusOr<Loss> DecodeLoss(std::string_view payload);
+absl::StatusOr<CallNotice> DecodeCallNotice(std::string_view payload);
 
 // Whether a frame's epoch and place in its stream are those expected; kDataLoss if not.
 absl::Status CheckHeader(const FrameHeader& header, uint64_t epoch, uint32_t sequence);

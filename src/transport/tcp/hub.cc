@@ -125,6 +125,10 @@ void Hub::Announce(const Announcement& announcement) {
   core_->loop().Post([loop = &core_->loop(), announcement] { loop->Announce(announcement); });
 }
 
+void Hub::TellCall(const CallNotice& notice) {
+  core_->loop().Post([loop = &core_->loop(), notice] { loop->TellCall(notice); });
+}
+
 void Hub::ReportLoss(int rank, const std::string& text) {
   core_->loop().Post([loop = &core_->loop(), rank, text] { loop->ReportLoss(rank, text); });
 }

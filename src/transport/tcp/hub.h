@@ -49,6 +49,7 @@ struct HubEvents {
                                                                       // more: true or not, nobody else learns it
   std::function<void(int rank)> on_left;
   std::function<void(int from, const Announcement&)> on_announcement;
+  std::function<void(int from, const CallNotice&)> on_call;
   std::function<void()> on_change;  // a connection came to be or a peer ended: who waits for Streams looks again
 };
 
@@ -85,6 +86,9 @@ class Hub {
 
   // To every peer with a control connection, and to those with whom one is made later (the last 128). Does not block.
   void Announce(const Announcement& announcement);
+
+  // To every peer with a control connection. Does not block.
+  void TellCall(const CallNotice& notice);
 
   // Something else than this hub found a rank of the job lost, a peer or one of this host. All peers learn it, like
   // announcements. Does not block.

@@ -212,6 +212,11 @@ absl::Status HubLoop::Interpret(int rank, const Frame& frame) {
       if (events_.on_announcement != nullptr) events_.on_announcement(rank, announcement);
       return absl::OkStatus();
     }
+    case FrameType::kCall: {
+      ASSIGN_OR_RETURN(const CallNotice notice, DecodeCallNotice(frame.payload));
+      if (events_.on_call != nullptr) events_.on_call(rank, notice);
+      return absl::OkStatus();
+    }
     case FrameType::kLoss: {
       ASSIGN_OR_RETURN(const Loss loss, DecodeLoss(frame.payload));
       Heard(rank, loss);

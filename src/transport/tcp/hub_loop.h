@@ -51,6 +51,7 @@ class HubLoop {
   void ForgetChannel(uint64_t channel);
 
   void Announce(const Announcement& announcement);
+  void TellCall(const CallNotice& notice) { ToAll(FrameType::kCall, Encode(notice)); }
   void ReportLoss(int rank, const std::string& text);
   void Close();
 

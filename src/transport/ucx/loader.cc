@@ -35,7 +35,7 @@ absl::StatusOr<const Module*> LoadModule() {
   if (library == nullptr && !beside.empty()) why = absl::StrCat(dlerror(), "; ");
   if (library == nullptr) library = dlopen(kName, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    return absl::UnimplementedError(absl::StrCat("GYRE_BACKEND=ucx: ", kName, " cannot be loaded: ", why, dlerror()));
+    return absl::UnimplementedError(absl::StrCat(kName, " cannot be loaded: ", why, dlerror()));
   }
   const auto get = reinterpret_cast<GetModule>(dlsym(library, "gyre_ucx_module"));
   if (get == nullptr) return absl::FailedPreconditionError(absl::StrCat(kName, " is not Gyre's"));

@@ -41,11 +41,10 @@ absl::StatusOr<Address> DecodeAddress(const std::string& text) {
 absl::StatusOr<std::unique_ptr<Transport>> Transport::Create(HandshakeIdentity self, std::string secret) {
   ASSIGN_OR_RETURN(const Module* const module, LoadModule());
   ASSIGN_OR_RETURN(const Nonce nonce, MakeNonce());
-  auto exchange = Exchange::Create(self.rank, module->open);
-  if (!exchange.ok()) return Annotate(exchange.status(), "GYRE_BACKEND=ucx");
-  std::string address = EncodeAddress({nonce, (*exchange)->wire_address()});
+  ASSIGN_OR_RETURN(auto exchange, Exchange::Create(self.rank, module->open));
+  std::string address = EncodeAddress({nonce, exchange->wire_address()});
   return std::unique_ptr<Transport>(
-      new Transport(std::move(self), std::move(secret), *std::move(exchange), std::move(address)));
+      new Transport(std::move(self), std::move(secret), std::move(exchange), std::move(address)));
 }
 
 Transport::Transport(HandshakeIdentity self, std::string secret, std::shared_ptr<Exchange> exchange,

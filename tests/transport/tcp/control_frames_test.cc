@@ -17,6 +17,8 @@ TEST(ControlFrames, ComeBackAsTheyWere) {
   EXPECT_EQ(DecodeAnnouncement(Encode(announcement)).value_or(Announcement{}), announcement);
   const Loss loss{3, 2147483647, "rank 3 was lost"};
   EXPECT_EQ(DecodeLoss(Encode(loss)).value_or(Loss{}), loss);
+  const CallNotice notice{~uint64_t{0}, 3, {1, 2, 3, 4, -5, int64_t{1} << 40, 77}};
+  EXPECT_EQ(DecodeCallNotice(Encode(notice)).value_or(CallNotice{}), notice);
   for (const Purpose& purpose : {Purpose{true, 0}, Purpose{false, 1234567890123456789u}}) {
     const std::string frame = EncodePurpose(7, purpose);
     ASSERT_EQ(frame.size(), kPurposeFrameBytes);
@@ -47,6 +49,11 @@ TEST(ControlFrames, WhatDoesNotFitIsRefused) {
   for (size_t size = 0; size < loss.size(); ++size) {
     EXPECT_THAT(DecodeLoss(loss.substr(0, size)), MatchesStatus(StatusCode::kDataLoss, "loss"));
   }
+  const std::string notice = Encode(CallNotice{});
+  for (size_t size = 0; size < notice.size(); ++size) {
+    EXPECT_THAT(DecodeCallNotice(notice.substr(0, size)), MatchesStatus(StatusCode::kDataLoss, "call"));
+  }
+  EXPECT_FALSE(DecodeCallNotice(notice + "x").ok());
   EXPECT_FALSE(DecodeAnnouncement(announcement + "x").ok());
   EXPECT_FALSE(DecodeLoss(loss + "x").ok());
   EXPECT_FALSE(DecodeAnnouncement(Encode(Announcement{1, StatusCode::kOk, 2, ""})).ok());

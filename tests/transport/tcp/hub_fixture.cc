@@ -62,6 +62,11 @@ TestHub::TestHub(int rank, const TestSetup& setup) : rank_(rank) {
     announced_[from].push_back(announcement);
     changed_.notify_all();
   };
+  events.on_call = [this](int from, const CallNotice& notice) {
+    const std::lock_guard lock(mutex_);
+    called_[from] = notice;
+    changed_.notify_all();
+  };
   auto hub = Hub::Listen({"job", setup.epoch, rank, Role::kRank}, setup.secret, setup.bind, setup.options,
                          std::move(events), MakeLogger(LogLevel::kOff, absl::StrCat("rank ", rank)), In(kPatience));
   EXPECT_THAT(hub, IsOk());
@@ -89,6 +94,12 @@ std::optional<Announcement> TestHub::WaitForAnnouncement(int from) {
   if (!Wait([&] { return !announced_[from].empty(); })) return std::nullopt;
   const std::lock_guard lock(mutex_);
   return announced_[from].front();
+}
+
+std::optional<CallNotice> TestHub::WaitForCall(int from) {
+  if (!Wait([&] { return called_.contains(from); })) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  return called_[from];
 }
 
 int TestHub::losses() const {

@@ -63,6 +63,7 @@ class TestHub {
   std::optional<std::string> WaitForLoss(int rank);
   bool WaitUntilLeft(int rank);
   std::optional<Announcement> WaitForAnnouncement(int from);
+  std::optional<CallNotice> WaitForCall(int from);
 
   int losses() const;  // so far
   int departures() const;
@@ -77,6 +78,7 @@ class TestHub {
   std::map<int, std::string> lost_;
   std::vector<int> left_;
   std::map<int, std::vector<Announcement>> announced_;
+  std::map<int, CallNotice> called_;
   std::unique_ptr<Hub> hub_;  // last: its thread uses all the others
 };
 

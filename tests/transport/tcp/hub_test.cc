@@ -207,6 +207,15 @@ TEST(Announcements, ReachWhoIsConnectedWithLater) {
   EXPECT_EQ(heard->text, "first");
 }
 
+TEST(Announcements, ACallIsToldToThoseWhoAreConnected) {
+  TestWorld world(3);
+  world.ConnectAll();
+  const CallNotice notice{77, 4, {.kind = 1, .count = 10}};
+  world[1]->TellCall(notice);
+  EXPECT_THAT(world[0].WaitForCall(1), Optional(notice));
+  EXPECT_THAT(world[2].WaitForCall(1), Optional(notice));
+}
+
 TEST(Announcements, LongOnesAreCut) {
   TestWorld world(2);
   world.ConnectAll();
