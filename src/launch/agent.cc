@@ -267,6 +267,7 @@ absl::Status Agent::StartOne(int rank) {
   command.arguments = job_message_->command;
   std::vector<std::string> inherited;
   for (char** entry = environ; *entry != nullptr; ++entry) inherited.emplace_back(*entry);
+  NameRankAsOthersDo(job_message_->ranks_on_hosts, rank, inherited);
   command.environment = RankEnvironment(inherited, job_message_->environment,
                                         WithReports(duty_->job.identity(), watch_.report_fd()), rank);
   command.cpus = watch_.CpusOf(rank);

@@ -106,6 +106,8 @@ std::string EncodeJob(const AgentJob& job) {
     writer.Text(job.secret);
     writer.U64(job.epoch);
     writer.U32(job.size);
+    writer.U32(static_cast<uint32_t>(job.ranks_on_hosts.size()));
+    for (const uint32_t ranks : job.ranks_on_hosts) writer.U32(ranks);
     writer.U32(job.first_rank);
     writer.U32(job.ranks);
     Texts(writer, job.command);
@@ -128,6 +130,9 @@ absl::StatusOr<AgentJob> DecodeJob(std::string_view payload) {
   job.secret = reader.Text();
   job.epoch = reader.U64();
   job.size = reader.U32();
+  const uint32_t hosts = reader.U32();
+  uint64_t placed = 0;
+  for (uint32_t i = 0; i < hosts && reader.ok(); ++i) placed += job.ranks_on_hosts.emplace_back(reader.U32());
   job.first_rank = reader.U32();
   job.ranks = reader.U32();
   job.command = Texts(reader);
@@ -143,6 +148,7 @@ absl::StatusOr<AgentJob> DecodeJob(std::string_view payload) {
   if (job.size > INT32_MAX || job.first_rank > job.size || job.ranks < 1 || job.ranks > job.size - job.first_rank) {
     return Malformed(absl::StrCat("job: ranks ", job.first_rank, " and ", job.ranks, " more of ", job.size));
   }
+  if (placed != job.size) return Malformed("job: ranks on hosts");
   if (job.command.empty() || HasNul(job.command) || HasNul(job.environment) || grace > kLongestGrace) {
     return Malformed("job: command, environment or grace");
   }

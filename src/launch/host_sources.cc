@@ -126,9 +126,10 @@ absl::StatusOr<std::vector<HostSlots>> Discover(const Options& options, TimePoin
       ASSIGN_OR_RETURN(std::vector<HostSlots> hosts, ParseDiscoveredHosts(*output, options.slots_per_host));
       int slots = 0;
       for (const HostSlots& host : hosts) slots += host.slots;
-      if (slots >= std::max(1, options.ranks)) return hosts;
-      last = absl::StrCat("it named ", hosts.size(), " hosts with ", slots, " slots, and -np asks for ",
-                          std::max(1, options.ranks));
+      const int wanted = std::max(1, options.least_ranks > 0 ? options.least_ranks : options.ranks);
+      if (slots >= wanted) return hosts;
+      last = absl::StrCat("it named ", hosts.size(), " hosts with ", slots, " slots, and ",
+                          options.least_ranks > 0 ? "--min-np" : "-np", " asks for ", wanted);
     } else {
       last = std::string(output.status().message());
     }

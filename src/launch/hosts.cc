@@ -208,6 +208,12 @@ absl::StatusOr<std::vector<HostRanks>> PlaceRanks(const std::vector<HostSlots>& 
   return placed;
 }
 
+int RanksWithin(const std::vector<HostSlots>& hosts, int least, int most) {
+  int slots = 0;
+  for (const HostSlots& host : hosts) slots += host.slots;
+  return std::max(least, std::min(slots, most));  // fewer than `least` is for PlaceRanks to refuse
+}
+
 std::string RanksText(const HostRanks& ranks) {
   if (ranks.count == 1) return absl::StrCat("rank ", ranks.first);
   return absl::StrCat("ranks ", ranks.first, "-", ranks.first + ranks.count - 1);

@@ -47,6 +47,9 @@ enum class Placement : uint8_t { kPack, kSpread };
 absl::StatusOr<std::vector<HostRanks>> PlaceRanks(const std::vector<HostSlots>& hosts, int ranks,
                                                   Placement placement = Placement::kPack);
 
+// How many ranks there are to be on the hosts where `least` to `most` will do.
+int RanksWithin(const std::vector<HostSlots>& hosts, int least, int most);
+
 // "rank 3", "ranks 0-1".
 std::string RanksText(const HostRanks& ranks);
 

@@ -73,6 +73,7 @@ std::vector<std::string> LocalCrew::Environment(int number, uint64_t life) const
   }
   // A server finds its job as a rank does, but is none.
   if (IsServer(number)) return RankEnvironment(inherited, exports, job_->identity(), 0);
+  NameRankAsOthersDo({static_cast<uint32_t>(options_.ranks)}, number, inherited);
   return RankEnvironment(inherited, exports, WithReports(job_->identity(), watch_.report_fd()), number);
 }
 

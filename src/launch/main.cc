@@ -111,6 +111,7 @@ int RunOnHosts(Options options) {
     return Fail("--hosts-from auto finds no hosts, and the number of ranks is missing; try: -np 2", kExitUsage);
   }
   if (hosts->empty()) return RunHere(options);
+  if (options.least_ranks > 0) options.ranks = RanksWithin(*hosts, options.least_ranks, options.most_ranks);
   const absl::StatusOr<std::vector<HostRanks>> placed = PlaceRanks(*hosts, options.ranks, options.watch.placement);
   if (!placed.ok()) return Fail(placed.status().message(), kExitUsage);
   if (placed->size() == 1 && IsLoopbackName(placed->front().host) && options.remote_shell.empty() &&
@@ -170,6 +171,7 @@ int Main(const std::vector<std::string>& arguments) {
   const absl::StatusOr<Options> options = ParseOptions(arguments);
   if (!options.ok()) return Fail(options.status().message(), kExitUsage);
   if (options->answer) return Print(*options->answer);
+  for (const std::string& note : options->notes) Fail(note, 0);
   if (options->agent) return RunGuarded(options->grace, 0, RunAgent);
   if (!options->over_hosts()) return RunHere(*options);
   return RunOnHosts(*options);

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "gyre/version.h"
+#include "launch/compat_options.h"
 #include "launch/hosts.h"
 #include "launch/rank_environment.h"
 #include "launch/report.h"
@@ -74,6 +75,7 @@ struct Raw {
   double restart_delay = 1;
   bool check_build = false;
   WatchFlags watch;
+  CompatFlags compat;
 };
 
 class HelpFormatter final : public CLI::Formatter {
@@ -102,7 +104,7 @@ void DeclareHosts(CLI::App& app, Options& options, Raw& raw) {
       ->type_name("CMD");
   app.add_option("--remote-gyrerun", options.remote_gyrerun, "Where gyrerun is on the hosts (where it is here)")
       ->type_name("PATH");
-  app.add_option("--interface", options.interface,
+  app.add_option("--interface,--network-interface,--network-interfaces", options.interface,
                  "Network between the hosts: interface, subnet or address; the ranks' GYRE_INTERFACE")
       ->type_name("NAME|SUBNET");
   app.add_option("--start-timeout", raw.start_timeout, "For all hosts to get ready (60)")->type_name("SECONDS");
@@ -135,14 +137,17 @@ void Declare(CLI::App& app, Options& options, Raw& raw) {
       ->allow_extra_args(false);
   app.add_flag("--tag-output", options.tag_output, "Begin each line with its rank and stream");
   app.add_flag("--timestamp-output,--timestamps", options.timestamp_output, "Begin each line with the time");
-  app.add_option("--output-dir", options.output_dir, "Also write each rank's output to files there")->type_name("DIR");
-  app.add_option("--timeline", options.timeline, "Write the calls of all ranks there, for Perfetto or chrome://tracing")
+  app.add_option("--output-dir,--output-filename", options.output_dir, "Also write each rank's output to files there")
+      ->type_name("DIR");
+  app.add_option("--timeline,--timeline-filename", options.timeline,
+                 "Write the calls of all ranks there, for Perfetto or chrome://tracing")
       ->type_name("FILE");
   app.add_option("--timeout", raw.timeout, "End the job after so long, with exit code 124")->type_name("SECONDS");
   app.add_option("--settle", raw.settle, "How long the others may go on after a rank has failed (2)")
       ->type_name("SECONDS");
   app.add_option("--grace", raw.grace, "From SIGTERM to SIGKILL (5)")->type_name("SECONDS");
-  app.add_option("--max-restarts", options.max_restarts, "Start a job that failed again, so many times (0)")
+  app.add_option("--max-restarts,--reset-limit", options.max_restarts,
+                 "Start a job that failed again, so many times (0)")
       ->check(CLI::Range(0, 1'000'000))
       ->type_name("N");
   app.add_option("--restart-delay", raw.restart_delay,
@@ -153,6 +158,7 @@ void Declare(CLI::App& app, Options& options, Raw& raw) {
   DeclareServers(app, options);
   DeclareHosts(app, options, raw);
   raw.watch.Declare(app);
+  raw.compat.Declare(app);
   app.add_flag("--verbose", options.verbose, "Say what starts and ends, and when");
   app.add_flag("--dry-run", options.dry_run, "Print what would be started, and start nothing");
   app.add_flag("--check-build", raw.check_build, "Print which optional parts this build has");
@@ -255,6 +261,7 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) 
   ASSIGN_OR_RETURN(options.command, Command(arguments, app.remaining()));
   ASSIGN_OR_RETURN(options.ranks, ParseRanks(raw.ranks, options.over_hosts()));
   RETURN_IF_ERROR(Check(options));
+  RETURN_IF_ERROR(raw.compat.Finish(app, options));
   RETURN_IF_ERROR(CheckSeconds("--settle", raw.settle, true));
   RETURN_IF_ERROR(CheckSeconds("--grace", raw.grace, true));
   RETURN_IF_ERROR(CheckSeconds("--start-timeout", raw.start_timeout, false));

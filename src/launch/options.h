@@ -34,14 +34,17 @@ struct Options {
   WatchOptions watch;
 
   // Over hosts
-  std::string host_list;         // -H, as given
-  std::string hostfile;          // its path
-  std::string hosts_from;        // --hosts-from: auto, mpijob, slurm, sagemaker; or empty
-  std::string discovery_script;  // a command that prints hosts; or empty
-  int slots_per_host = 1;        // where a script or platform names hosts without slots
-  std::string remote_shell;      // CMD with its options, apart by blanks; empty: ssh
-  std::string remote_gyrerun;    // gyrerun's path on the hosts; empty: the same as here
-  std::string interface;         // --interface, or else GYRE_INTERFACE, or empty
+  std::string host_list;                 // -H, as given
+  std::string hostfile;                  // its path
+  std::string hosts_from;                // --hosts-from: auto, mpijob, slurm, sagemaker; or empty
+  std::string discovery_script;          // a command that prints hosts; or empty
+  int slots_per_host = 1;                // where a script or platform names hosts without slots
+  std::string remote_shell;              // CMD with its options, apart by blanks; empty: ssh
+  std::vector<std::string> ssh_options;  // for ssh, where there is no remote_shell
+  int least_ranks = 0;                   // --min-np: of slots that vary; 0: `ranks` is what counts
+  int most_ranks = 0;                    // --max-np, likewise
+  std::string remote_gyrerun;            // gyrerun's path on the hosts; empty: the same as here
+  std::string interface;                 // --interface, or else GYRE_INTERFACE, or empty
   std::chrono::milliseconds start_timeout{60'000};
   std::chrono::milliseconds host_timeout{1'500};  // a host that is silent for longer is lost
   bool preflight_only = false;                    // get all hosts ready, tell of them, start nothing
@@ -51,6 +54,8 @@ struct Options {
   bool over_hosts() const {
     return !(host_list.empty() && hostfile.empty() && hosts_from.empty() && discovery_script.empty());
   }
+
+  std::vector<std::string> notes;  // to say before the start, a line each
 
   std::optional<std::string> answer;  // set by --help, --version, --check-build: print it and exit 0
 };

@@ -82,6 +82,7 @@ std::vector<ProcessUsage> UsageOfTrees(const std::vector<pid_t>& roots) {
     for (size_t hops = 0; hops <= all.size(); ++hops) {
       if (const auto root = index.find(at); root != index.end()) {
         usage[root->second].cpu_seconds += seen.usage.cpu_seconds;
+        usage[root->second].processes.push_back(pid);
         usage[root->second].memory += ProportionalMemory(pid).value_or(seen.usage.memory);
         break;
       }

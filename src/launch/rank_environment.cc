@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
@@ -54,6 +55,28 @@ std::vector<std::string> RankEnvironment(const std::vector<std::string>& inherit
   }
   for (std::string& entry : IdentityVariables(job, rank)) Set(environment, std::move(entry));
   return environment;
+}
+
+void NameRankAsOthersDo(const std::vector<uint32_t>& ranks_on_hosts, int rank, std::vector<std::string>& environment) {
+  auto local = static_cast<uint32_t>(rank);
+  size_t host = 0;
+  for (; host + 1 < ranks_on_hosts.size() && local >= ranks_on_hosts[host]; ++host) local -= ranks_on_hosts[host];
+  const uint32_t size = std::accumulate(ranks_on_hosts.begin(), ranks_on_hosts.end(), uint32_t{0});
+  // Horovod's "cross" ranks are those with one local rank.
+  const auto has_it = [local](uint32_t ranks) { return ranks > local; };
+  const auto here = ranks_on_hosts.begin() + static_cast<ptrdiff_t>(host);
+  const auto set = [&environment](const char* name, auto value) { Set(environment, absl::StrCat(name, "=", value)); };
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "RANK", "HOROVOD_RANK"}) set(name, rank);
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "WORLD_SIZE", "HOROVOD_SIZE"}) set(name, size);
+  for (const char* name :
+       {"OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_NODE_RANK", "LOCAL_RANK", "HOROVOD_LOCAL_RANK"}) {
+    set(name, local);
+  }
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "LOCAL_WORLD_SIZE", "HOROVOD_LOCAL_SIZE"}) set(name, *here);
+  set("GROUP_RANK", host);
+  set("GROUP_WORLD_SIZE", ranks_on_hosts.size());
+  set("HOROVOD_CROSS_RANK", std::count_if(ranks_on_hosts.begin(), here, has_it));
+  set("HOROVOD_CROSS_SIZE", std::count_if(ranks_on_hosts.begin(), ranks_on_hosts.end(), has_it));
 }
 
 std::vector<std::string> RemoteEnvironment(const std::vector<std::string>& inherited,

@@ -33,6 +33,11 @@ std::vector<std::string> RankEnvironment(const std::vector<std::string>& inherit
 std::vector<std::string> RemoteEnvironment(const std::vector<std::string>& inherited,
                                            const std::vector<std::string>& exports);
 
+// Sets in `environment` what Open MPI's mpirun, torchrun and horovodrun call a rank's number and place, for programs
+// that were written for one of them. `ranks_on_hosts`: how many ranks each host has, those of a host being consecutive.
+// Gyre itself goes by what IdentityVariables says. REQUIRES: `rank` is on one of the hosts.
+void NameRankAsOthersDo(const std::vector<uint32_t>& ranks_on_hosts, int rank, std::vector<std::string>& environment);
+
 // Only what gyrerun sets for `rank`, for --dry-run.
 std::vector<std::string> IdentityVariables(const JobIdentity& job, int rank);
 

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "launch/gpus.h"
 #include "launch/status_file.h"
 
 namespace gyre::launch {
@@ -32,8 +33,9 @@ absl::StatusOr<RankReport> ParseRankReport(std::string_view line);
 // What a rank, with all that it has started, uses at a moment.
 struct RankUsage {
   int rank = 0;
-  double cpu_seconds = 0;  // since its start, what has ended included
-  uint64_t memory = 0;     // bytes, resident; of what is shared its share
+  double cpu_seconds = 0;         // since its start, what has ended included
+  uint64_t memory = 0;            // bytes, resident; of what is shared its share
+  std::optional<GpuUsage> gpu{};  // where that is known
 };
 
 }  // namespace gyre::launch

@@ -46,6 +46,7 @@ absl::Status RankWatch::Prepare(const WatchSettings& settings, int first, int co
   own_end_.Reset(ends[0]);
   ranks_end_.Reset(ends[1]);  // the ranks find it at this very number
   fcntl(ends[0], F_SETFD, FD_CLOEXEC);
+  if (settings.sample.count() > 0) FindGpus();
   if (settings.sample.count() > 0) next_sample_ = Now() + settings.sample;
   return poller_.AddReadable(ends[0], {Source::kReports});
 }
@@ -95,15 +96,32 @@ std::vector<int> RankWatch::Living() const {
   return living;
 }
 
+// Once, and not for a job that is not measured: the library is large.
+void RankWatch::FindGpus() {
+  if (std::exchange(gpus_sought_, true)) return;
+  absl::StatusOr<std::unique_ptr<Gpus>> gpus = Gpus::Open();
+  if (!gpus.ok()) return events_.OnNote(absl::StrCat("--trace-usage: without GPUs: ", gpus.status().message()));
+  gpus_ = *std::move(gpus);
+}
+
 void RankWatch::Measure(const std::vector<int>& which) {
   std::vector<pid_t> pids;
   for (const int rank : which) pids.push_back(ranks_[static_cast<size_t>(rank - first_)].pid);
   const std::vector<ProcessUsage> trees = UsageOfTrees(pids);
+  std::vector<std::optional<GpuUsage>> gpu(which.size());
+  if (gpus_ != nullptr) {
+    std::vector<std::vector<pid_t>> processes;
+    std::vector<int> numbers;
+    for (const ProcessUsage& tree : trees) processes.push_back(tree.processes);
+    for (const int rank : which) numbers.push_back(rank - first_);
+    gpu = gpus_->Look(processes, numbers);
+  }
   std::vector<RankUsage> usage;
   for (size_t i = 0; i < which.size(); ++i) {
     Rank& rank = ranks_[static_cast<size_t>(which[i] - first_)];
     if (trees[i].memory > 0) rank.memory = trees[i].memory;  // a process that has ended has none left
-    usage.push_back({which[i], trees[i].cpu_seconds, rank.memory});
+    if (trees[i].memory > 0) rank.gpu = gpu[i];              // likewise
+    usage.push_back({which[i], trees[i].cpu_seconds, rank.memory, rank.gpu});
   }
   events_.OnUsage(Now(), usage);
 }

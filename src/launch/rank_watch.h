@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "launch/gpus.h"
 #include "launch/placement.h"
 #include "launch/poller.h"
 #include "launch/rank_process.h"
@@ -61,12 +63,14 @@ class RankWatch {
   struct Rank {
     pid_t pid = 0;
     bool alive = false;
-    uint64_t memory = 0;  // as of the last look
+    uint64_t memory = 0;            // as of the last look
+    std::optional<GpuUsage> gpu{};  // likewise
   };
 
   void ReadReports();
   void ReadTool();
   void EndTool();
+  void FindGpus();
   void Measure(const std::vector<int>& which);
   std::vector<int> Living() const;
 
@@ -79,6 +83,8 @@ class RankWatch {
   UniqueFd own_end_;
   UniqueFd ranks_end_;
   std::optional<TimePoint> next_sample_;
+  std::unique_ptr<Gpus> gpus_;  // none where there are none
+  bool gpus_sought_ = false;
   std::optional<RankProcess> tool_;  // takes stacks
   std::string tool_text_;
   TimePoint tool_end_{};

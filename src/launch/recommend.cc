@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <set>
 #include <utility>
 
 #include "CLI/App.hpp"
@@ -79,9 +81,11 @@ double Needed(const std::vector<std::vector<UsageSample>>& workers) {
   return low * kTenth;
 }
 
-std::string SizeFor(double cpus, double memory) {
+std::string SizeFor(const Recommendation& request) {
   for (const Size& size : Sizes()) {
-    if (!size.per_gpu && size.cpu >= cpus && size.memory * kGiB >= memory) return size.name;
+    if (size.per_gpu != (request.gpu.gpus > 0) || size.gpu_memory * kGiB < request.gpu.memory) continue;
+    const int times = size.per_gpu ? request.gpu.gpus : 1;
+    if (size.cpu * times >= request.cpus && size.memory * times * kGiB >= request.memory) return size.name;
   }
   return "";
 }
@@ -100,16 +104,42 @@ std::string PhaseTable(const std::vector<UsagePhase>& phases) {
   return text;
 }
 
+// Of a job that used any.
+std::string GpuTable(const std::vector<UsagePhase>& phases) {
+  const auto uses = [](const UsageSample& sample) { return sample.gpus > 0 || sample.gpu_memory > 0; };
+  const auto phase_uses = [&](const UsagePhase& phase) { return std::ranges::any_of(phase.samples, uses); };
+  if (std::ranges::none_of(phases, phase_uses)) return "";
+  std::string text =
+      absl::StrFormat("%37s %24s %30s\n%9s %9s  %-16s %8s%8s%8s %10s%10s%10s\n", "", "GPUs", "GPU memory, MiB",
+                      "from, s", "to, s", "activity", "mean", "p95", "peak", "mean", "p95", "peak");
+  for (const UsagePhase& phase : phases) {
+    const UsageSummary gpu = Summarize(phase.samples, [](const UsageSample& sample) { return sample.gpus; });
+    const UsageSummary memory = Summarize(phase.samples, [](const UsageSample& sample) { return sample.gpu_memory; });
+    absl::StrAppendFormat(&text, "%9.2f %9.2f  %-16s %8.2f%8.2f%8.2f %10.1f%10.1f%10.1f\n", phase.begin, phase.end,
+                          phase.activity.empty() ? "-" : phase.activity, gpu.mean, gpu.p95, gpu.peak,
+                          memory.mean / kMiB, memory.p95 / kMiB, memory.peak / kMiB);
+  }
+  return text;
+}
+
 std::string RequestText(const Recommendation& request, int ranks_per_worker) {
   std::string text = absl::StrFormat(
       "requests for a worker of %d rank%s:\n"
       "  cpu: %.1f (as few as give 95 %% of the processor time used, and 10 %% on top; gives %.1f %%)\n"
       "  memory: %.0fMi (the peak, and 10 %% on top)\n",
       ranks_per_worker, ranks_per_worker == 1 ? "" : "s", request.cpus, 100 * request.met, request.memory / kMiB);
+  std::string gpus;
+  if (request.gpu.gpus > 0) {
+    absl::StrAppendFormat(&text,
+                          "  gpu: %d (one for each rank that used any), of %.0fMi each (the peak, and 10 %% on top)\n",
+                          request.gpu.gpus, request.gpu.memory / kMiB);
+    gpus = absl::StrCat(" --gpus ", request.gpu.gpus);
+  }
   if (request.size.empty()) {
     return absl::StrCat(text, "no size of k8s/sizes.yaml has as much; try: --ranks-per-worker with less\n");
   }
-  return absl::StrCat(text, "nearest size: ", request.size, "; try: gyrerun manifest --size ", request.size, "\n");
+  return absl::StrCat(text, "nearest size: ", request.size, "; try: gyrerun manifest --size ", request.size, gpus,
+                      "\n");
 }
 
 struct RecommendOptions {
@@ -128,7 +158,7 @@ absl::StatusOr<std::string> Render(const RecommendOptions& options) {
   }
   const std::vector<UsageSample> all = SumOfRanks(rows, 0, ranks);
   const std::vector<UsagePhase> phases = FindPhases(all);
-  const Recommendation request = Recommend(workers);
+  const Recommendation request = Recommend(workers, GpusOf(rows, each));
   if (!options.plot.empty()) {
     const auto count = static_cast<double>(workers.size());
     RETURN_IF_ERROR(
@@ -137,10 +167,23 @@ absl::StatusOr<std::string> Render(const RecommendOptions& options) {
   }
   return absl::StrFormat("%d ranks, %.1f s, %d looks, %d phases (all ranks together)\n", ranks,
                          all.back().end - all.front().begin, all.size(), phases.size()) +
-         PhaseTable(phases) + RequestText(request, each);
+         PhaseTable(phases) + GpuTable(phases) + RequestText(request, each);
 }
 
 }  // namespace
+
+GpuNeed GpusOf(std::span<const UsageRow> rows, int ranks_per_worker) {
+  std::map<int, std::set<int>> using_them;  // of each worker
+  GpuNeed need;
+  for (const UsageRow& row : rows) {
+    if (row.gpus == 0 && row.gpu_memory == 0) continue;
+    std::set<int>& ranks = using_them[row.rank / ranks_per_worker];
+    ranks.insert(row.rank);
+    need.gpus = std::max(need.gpus, static_cast<int>(ranks.size()));
+    need.memory = std::max(need.memory, row.gpu_memory);
+  }
+  return need;
+}
 
 UsageSummary SummarizeCpus(std::span<const UsageSample> samples) {
   return Summarize(samples, [](const UsageSample& sample) { return sample.cpus; });
@@ -150,13 +193,14 @@ UsageSummary SummarizeMemory(std::span<const UsageSample> samples) {
   return Summarize(samples, [](const UsageSample& sample) { return sample.memory; });
 }
 
-Recommendation Recommend(const std::vector<std::vector<UsageSample>>& workers) {
+Recommendation Recommend(const std::vector<std::vector<UsageSample>>& workers, const GpuNeed& gpu) {
   Recommendation request;
   request.cpus = RoundedUp(Needed(workers) * (1 + kMargin), kTenth);
   request.met = Met(workers, request.cpus);
   for (const auto& samples : workers) request.memory = std::max(request.memory, SummarizeMemory(samples).peak);
   request.memory = RoundedUp(request.memory * (1 + kMargin), kMiB);
-  request.size = SizeFor(request.cpus, request.memory);
+  request.gpu = {gpu.gpus, RoundedUp(gpu.memory * (1 + kMargin), kMiB)};
+  request.size = SizeFor(request);
   return request;
 }
 

@@ -19,6 +19,7 @@ std::vector<std::string> RemoteCommand(const Options& options, const std::string
                "ServerAliveInterval=15",
                "-o",
                "ControlMaster=no"};
+    command.insert(command.end(), options.ssh_options.begin(), options.ssh_options.end());
   }
   // Remote shells join what follows the host to one line, and have it read by a shell.
   for (const std::string& word : {host, QuotedCommand({options.remote_gyrerun}), std::string("--agent")}) {

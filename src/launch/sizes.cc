@@ -13,7 +13,8 @@ std::vector<Size> Sizes() {
                      .per_gpu = entry["per"].as<std::string>() == "gpu",
                      .cpu = entry["cpu"].as<int>(),
                      .memory = entry["memory"].as<int>(),
-                     .shm = entry["shm"].as<int>()});
+                     .shm = entry["shm"].as<int>(),
+                     .gpu_memory = entry["gpu_memory"].as<int>(0)});
   }
   return sizes;
 }

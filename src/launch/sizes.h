@@ -12,6 +12,7 @@ struct Size {
   int cpu = 0;           // processors
   int memory = 0;        // GiB
   int shm = 0;           // GiB of /dev/shm, part of memory
+  int gpu_memory = 0;    // GiB of each GPU; 0 where there is none
 };
 
 // In the file's order.

@@ -23,24 +23,27 @@ struct Course {
   std::vector<double> times;
   std::vector<double> cpu_seconds;
   std::vector<double> memory;
+  std::vector<double> gpu_seconds;
+  std::vector<double> gpu_memory;
   std::vector<std::string> activities;
   double begin = 0;
 
-  double CpuSecondsAt(double time) const {
+  // Of `sums`: cpu_seconds or gpu_seconds.
+  double SecondsAt(const std::vector<double>& sums, double time) const {
     const auto after = std::ranges::upper_bound(times, time);
     const auto i = static_cast<size_t>(after - times.begin());
     const double t0 = i == 0 ? begin : times[i - 1];
-    const double c0 = i == 0 ? 0 : cpu_seconds[i - 1];
+    const double c0 = i == 0 ? 0 : sums[i - 1];
     if (i == times.size() || time <= t0) return c0;
-    return c0 + (cpu_seconds[i] - c0) * (time - t0) / (times[i] - t0);
+    return c0 + (sums[i] - c0) * (time - t0) / (times[i] - t0);
   }
   // As of the look that is nearest to `time`; nothing if its looks had ended by `since`, or have not begun at `time`.
-  double MemoryAt(double since, double time) const {
+  double MemoryAt(const std::vector<double>& bytes, double since, double time) const {
     if (time < begin || times.back() <= since) return 0;
     const auto after = std::ranges::lower_bound(times, time);
     const auto i = static_cast<size_t>(after - times.begin());
-    if (i == times.size() || (i > 0 && time - times[i - 1] < times[i] - time)) return memory[i - 1];
-    return memory[i];
+    if (i == times.size() || (i > 0 && time - times[i - 1] < times[i] - time)) return bytes[i - 1];
+    return bytes[i];
   }
 };
 
@@ -57,6 +60,9 @@ std::map<int, Course> Courses(std::span<const UsageRow> rows, int first, int las
     course.times.push_back(row.seconds);
     course.cpu_seconds.push_back(before + row.cpus * row.interval);
     course.memory.push_back(row.memory);
+    const double gpu_before = course.gpu_seconds.empty() ? 0 : course.gpu_seconds.back();
+    course.gpu_seconds.push_back(gpu_before + row.gpus * row.interval);
+    course.gpu_memory.push_back(row.gpu_memory);
     course.activities.push_back(row.activity);
   }
   return courses;
@@ -196,8 +202,13 @@ std::vector<UsageSample> SumOfRanks(std::span<const UsageRow> rows, int first, i
   for (size_t i = 0; i < lead.times.size(); ++i) {
     UsageSample sample{.begin = begin, .end = lead.times[i], .activity = lead.activities[i]};
     for (const auto& [rank, course] : courses) {
-      sample.cpus += (course.CpuSecondsAt(sample.end) - course.CpuSecondsAt(begin)) / sample.seconds();
-      sample.memory += course.MemoryAt(begin, sample.end);
+      const auto busy = [&, &of = course](const std::vector<double>& sums) {
+        return (of.SecondsAt(sums, sample.end) - of.SecondsAt(sums, begin)) / sample.seconds();
+      };
+      sample.cpus += busy(course.cpu_seconds);
+      sample.gpus += busy(course.gpu_seconds);
+      sample.memory += course.MemoryAt(course.memory, begin, sample.end);
+      sample.gpu_memory += course.MemoryAt(course.gpu_memory, begin, sample.end);
     }
     begin = sample.end;
     samples.push_back(sample);

@@ -16,6 +16,8 @@ struct UsageSample {
   double cpus = 0;    // on average
   double memory = 0;  // bytes, at its end
   std::string activity{};
+  double gpus = 0;        // busy ones, on average; 0 where nobody knows
+  double gpu_memory = 0;  // bytes, at its end, likewise
 
   double seconds() const { return end - begin; }
 };

@@ -20,22 +20,26 @@ namespace gyre::launch {
 
 namespace {
 
-constexpr char kHeader[] = "seconds,interval,rank,cpus,memory_bytes,activity";
+constexpr char kHeader[] = "seconds,interval,rank,cpus,memory_bytes,activity,gpus,gpu_memory_bytes";
 constexpr double kShortest = 1e-3;  // seconds: what is used in less cannot be told from the clock's ticks
 
 bool IsAmount(double value) {
   return std::isfinite(value) && value >= 0;
 }
 
+bool ParseOptional(absl::string_view cell, double& value) {
+  return cell.empty() || (absl::SimpleAtod(cell, &value) && IsAmount(value));
+}
+
 bool ParseRow(absl::string_view line, UsageRow& row) {
   const std::vector<absl::string_view> cells = absl::StrSplit(line, ',');
-  if (cells.size() != 6) return false;
+  if (cells.size() != 8) return false;
   row.activity = std::string(cells[5]);
   return absl::SimpleAtod(cells[0], &row.seconds) && absl::SimpleAtod(cells[1], &row.interval) &&
          absl::SimpleAtoi(cells[2], &row.rank) && absl::SimpleAtod(cells[3], &row.cpus) &&
          absl::SimpleAtod(cells[4], &row.memory) && IsAmount(row.seconds) && IsAmount(row.interval) &&
          row.interval > 0 && row.rank >= 0 && row.rank < kMaxJobRanks && IsAmount(row.cpus) && IsAmount(row.memory) &&
-         IsActivity(row.activity);
+         IsActivity(row.activity) && ParseOptional(cells[6], row.gpus) && ParseOptional(cells[7], row.gpu_memory);
 }
 
 }  // namespace
@@ -92,9 +96,10 @@ absl::Status UsageTrace::Add(TimePoint when, const RankUsage& usage, const std::
   if (!last.known) return absl::OkStatus();  // rows are about the time between two looks
   // What a child of a child has used is lost where nobody reaped it: then there is less than before.
   const double cpus = std::max(0.0, usage.cpu_seconds - last.cpu_seconds) / interval;
+  const std::string gpu = usage.gpu ? absl::StrFormat("%.3f,%d", usage.gpu->gpus, usage.gpu->memory) : ",";
   const std::string row =
-      absl::StrFormat("%.3f,%.3f,%d,%.3f,%d,%s\n", std::chrono::duration<double>(when - start_).count(), interval,
-                      usage.rank, cpus, usage.memory, activity);
+      absl::StrFormat("%.3f,%.3f,%d,%.3f,%d,%s,%s\n", std::chrono::duration<double>(when - start_).count(), interval,
+                      usage.rank, cpus, usage.memory, activity, gpu);
   if (write(fd_.get(), row.data(), row.size()) == static_cast<ssize_t>(row.size())) return absl::OkStatus();
   fd_.Reset();
   return ErrnoStatus(absl::StrCat("--trace-usage ", path_));

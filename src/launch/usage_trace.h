@@ -1,11 +1,12 @@
 // The trace of what a job's ranks use: --trace-usage writes it, gyrerun recommend reads it. CSV, a row for each rank
 // and look:
 //
-//   seconds,interval,rank,cpus,memory_bytes,activity
+//   seconds,interval,rank,cpus,memory_bytes,activity,gpus,gpu_memory_bytes
 //
 // `seconds`: since the start, when the look was taken; `interval`: the time since the one before; `cpus`: the
 // processors that the rank, with all that it has started, used on average in that time; `memory_bytes`: what it has at
-// its end; `activity`: what it said that it did in that time, or nothing.
+// its end; `activity`: what it said that it did in that time, or nothing; `gpus`, `gpu_memory_bytes`: the GPUs that
+// were busy for it at its end (0.5: half of one), and what it had of their memory, or nothing where that is not known.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,8 @@ struct UsageRow {
   double cpus = 0;
   double memory = 0;  // bytes
   std::string activity{};
+  double gpus = 0;        // 0 where it is not known
+  double gpu_memory = 0;  // bytes, likewise
 };
 
 // kInvalidArgument: the file cannot be read, or says in which line what is wrong.

@@ -21,6 +21,10 @@ absl::Status Malformed(const char* what) {
   return absl::DataLossError(absl::StrCat("malformed message: ", what));
 }
 
+bool IsAmount(double value) {
+  return std::isfinite(value) && value >= 0;
+}
+
 void Real(WireWriter& writer, double value) {
   writer.U64(std::bit_cast<uint64_t>(value));
 }
@@ -100,6 +104,10 @@ std::string EncodeUsage(const UsageMessage& usage) {
       writer.I32(rank.rank);
       Real(writer, rank.cpu_seconds);
       writer.U64(rank.memory);
+      writer.U8(rank.gpu.has_value());
+      if (!rank.gpu) continue;
+      Real(writer, rank.gpu->gpus);
+      writer.U64(rank.gpu->memory);
     }
   });
 }
@@ -114,7 +122,10 @@ absl::StatusOr<UsageMessage> DecodeUsage(std::string_view payload) {
     rank.rank = reader.I32();
     rank.cpu_seconds = Real(reader);
     rank.memory = reader.U64();
-    if (rank.rank < 0 || !std::isfinite(rank.cpu_seconds) || rank.cpu_seconds < 0) return Malformed("usage");
+    const uint8_t has_gpu = reader.U8();
+    if (has_gpu == 1) rank.gpu = GpuUsage{Real(reader), reader.U64()};
+    if (rank.rank < 0 || has_gpu > 1 || !IsAmount(rank.cpu_seconds)) return Malformed("usage");
+    if (rank.gpu && !IsAmount(rank.gpu->gpus)) return Malformed("usage: GPU");
     usage.ranks.push_back(rank);
   }
   if (!reader.AtEnd() || since > kLatest) return Malformed("usage");

@@ -34,6 +34,7 @@ AgentJob RandomJob(Mutator& random) {
   job.ranks = static_cast<uint32_t>(1 + random.Below(1000));
   job.first_rank = static_cast<uint32_t>(random.Below(1000));
   job.size = job.first_rank + job.ranks + static_cast<uint32_t>(random.Below(1000));
+  job.ranks_on_hosts = {job.first_rank, job.ranks, job.size - job.first_rank - job.ranks};
   job.command = RandomTexts(random);
   job.environment = RandomTexts(random);
   job.input = random.OneIn(2);

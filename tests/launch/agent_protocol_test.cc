@@ -26,6 +26,7 @@ AgentJob SomeJob() {
   job.secret = std::string(32, 's');
   job.epoch = 6;
   job.size = 5;
+  job.ranks_on_hosts = {2, 3};
   job.first_rank = 2;
   job.ranks = 3;
   job.command = {"prog", "", "it's"};
@@ -46,6 +47,7 @@ TEST(AgentProtocolTest, AJobArrivesWhole) {
   EXPECT_EQ(job->command, SomeJob().command);
   EXPECT_EQ(job->environment, SomeJob().environment);
   EXPECT_EQ(job->first_rank, 2u);
+  EXPECT_EQ(job->ranks_on_hosts, SomeJob().ranks_on_hosts);
   EXPECT_EQ(job->epoch, 6u);
   EXPECT_TRUE(job->input && job->serve_store && !job->loopback);
   EXPECT_EQ(job->grace, SomeJob().grace);
@@ -61,6 +63,7 @@ TEST(AgentProtocolTest, AJobThatCannotBeIsRefused) {
   refused([](AgentJob& job) { job.ranks = 4; });
   refused([](AgentJob& job) { job.ranks = UINT32_MAX; });
   refused([](AgentJob& job) { job.first_rank = 6; });
+  refused([](AgentJob& job) { job.ranks_on_hosts = {2, 4}; });
   refused([](AgentJob& job) { job.size = UINT32_MAX; });
   refused([](AgentJob& job) { job.command.clear(); });
   refused([](AgentJob& job) { job.command[0] = std::string("a\0b", 3); });

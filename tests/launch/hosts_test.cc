@@ -130,6 +130,15 @@ TEST(StoreAddressTest, ByInterface) {
   EXPECT_THAT(FindStoreAddress("a", "nonesuch0", false), MatchesStatus(StatusCode::kFailedPrecondition, "; try: "));
 }
 
+TEST(HostsTest, RanksWithinWhatTheSlotsAllow) {
+  const std::vector<HostSlots> hosts = {{"a", 2}, {"b", 3}};
+  EXPECT_EQ(RanksWithin(hosts, 1, 4), 4);
+  EXPECT_EQ(RanksWithin(hosts, 1, 5), 5);
+  EXPECT_EQ(RanksWithin(hosts, 2, 9), 5);
+  EXPECT_EQ(RanksWithin(hosts, 6, 9), 6);  // which PlaceRanks refuses
+  EXPECT_FALSE(PlaceRanks(hosts, RanksWithin(hosts, 6, 9)).ok());
+}
+
 }  // namespace
 
 }  // namespace gyre::launch

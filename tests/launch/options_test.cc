@@ -1,6 +1,7 @@
 #include "launch/options.h"
 
 #include "gtest/gtest.h"
+#include "launch/hosts.h"
 #include "launch/remote_command.h"
 #include "launch/report.h"
 
@@ -63,6 +64,66 @@ TEST(OptionsTest, OverHosts) {
   EXPECT_EQ(RemoteCommand(*options, "b"), (Words{"rsh", "-x", "b", "/g", "--agent"}));
   EXPECT_EQ(ParseOptions({"-np", "3", "--hostfile", "f", "prog"})->hostfile, "f");
   EXPECT_TRUE(ParseOptions({"--agent"})->agent);
+}
+
+TEST(OptionsTest, HorovodrunsSpellings) {
+  const auto options = ParseOptions({"-np",
+                                     "8",
+                                     "--min-np",
+                                     "4",
+                                     "--max-np",
+                                     "12",
+                                     "--host-discovery-script",
+                                     "./d",
+                                     "-p",
+                                     "2222",
+                                     "-i",
+                                     "/k y",
+                                     "--reset-limit",
+                                     "3",
+                                     "--network-interfaces",
+                                     "eth1",
+                                     "--start-timeout",
+                                     "30",
+                                     "--output-filename",
+                                     "o",
+                                     "--timeline-filename",
+                                     "/t",
+                                     "--fusion-threshold-mb",
+                                     "1.5",
+                                     "--cycle-time-ms",
+                                     "3.5",
+                                     "--log-level",
+                                     "TRACE",
+                                     "--slots-per-host",
+                                     "2",
+                                     "--verbose",
+                                     "prog"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->least_ranks, 4);
+  EXPECT_EQ(options->most_ranks, 12);
+  EXPECT_EQ(options->ssh_options, (Words{"-p", "2222", "-i", "/k y"}));
+  const Words shell = RemoteCommand(*options, "b");
+  EXPECT_EQ(Words(shell.end() - 7, shell.end() - 2), (Words{"-p", "2222", "-i", "/k y", "b"}));
+  EXPECT_EQ(options->max_restarts, 3);
+  EXPECT_EQ(options->interface, "eth1");
+  EXPECT_EQ(options->output_dir, "o");
+  EXPECT_EQ(options->timeline, "/t");
+  EXPECT_EQ(options->exports, (Words{"GYRE_FUSION_BYTES=1572864", "GYRE_LOG_LEVEL=debug", "GYRE_TIMELINE=/t"}));
+  ASSERT_EQ(options->notes.size(), 1u);
+  EXPECT_EQ(options->notes[0].substr(0, 16), "--cycle-time-ms ");
+  EXPECT_EQ(ParseOptions({"-H", "a:9", "--min-np", "2", "prog"})->most_ranks, kMaxJobRanks);
+  EXPECT_EQ(ParseOptions({"-np", "3", "-H", "a:9", "--max-np", "5", "prog"})->least_ranks, 3);
+  EXPECT_EQ(ParseOptions({"-np", "3", "-H", "a:9", "prog"})->least_ranks, 0);
+  for (const Words& wrong : std::vector<Words>{{"-np", "2", "-p", "22", "prog"},
+                                               {"-H", "a", "--remote-shell", "rsh", "-p", "22", "prog"},
+                                               {"-H", "a", "-p", "70000", "prog"},
+                                               {"-np", "2", "--min-np", "1", "prog"},
+                                               {"-H", "a:9", "--min-np", "5", "--max-np", "4", "prog"},
+                                               {"-np", "2", "--fusion-threshold-mb", "0", "prog"},
+                                               {"-np", "2", "--log-level", "loud", "prog"}}) {
+    EXPECT_NE(ErrorOf(wrong).find("; try: "), std::string::npos) << testing::PrintToString(wrong);
+  }
 }
 
 TEST(OptionsTest, DryRunOverHostsNamesThemAndTheRemoteShell) {

@@ -155,14 +155,55 @@ TEST(RecommendTest, MeetsTheDemandWithTheMargin) {
   EXPECT_EQ(Recommend({samples, {{0, 110, 0, 2000 * kMiB, ""}}}).memory, 2200 * kMiB);
 }
 
+// Four ranks, of which three use a GPU each: two of them on the second worker of two ranks.
+TEST(RecommendTest, GpusOfTheWorkerThatNeedsMost) {
+  std::vector<UsageRow> rows;
+  for (int rank = 0; rank < 4; ++rank) {
+    for (int at = 1; at <= 3; ++at) {
+      rows.push_back({.seconds = 1.0 * at, .interval = 1, .rank = rank, .cpus = 2, .memory = 500 * kMiB});
+      if (rank == 0) continue;
+      rows.back().gpus = 0.25 * at;
+      rows.back().gpu_memory = 10'000 * kMiB * (rank == 2 && at == 3 ? 3 : 1);
+    }
+  }
+  const GpuNeed need = GpusOf(rows, 2);
+  EXPECT_EQ(need.gpus, 2);
+  EXPECT_EQ(need.memory, 30'000 * kMiB);
+  EXPECT_EQ(GpusOf(rows, 4).gpus, 3);
+  const auto samples = SumOfRanks(rows, 2, 4);
+  ASSERT_EQ(samples.size(), 3u);
+  EXPECT_DOUBLE_EQ(samples[1].gpus, 1);
+  EXPECT_EQ(samples[2].gpu_memory, 40'000 * kMiB);
+  const Recommendation request = Recommend({SumOfRanks(rows, 0, 2), samples}, need);
+  EXPECT_EQ(request.gpu.memory, 33'000 * kMiB);
+  EXPECT_EQ(request.size, "a100");  // 33,000 MiB: more than an L4 has
+  EXPECT_EQ(Recommend({samples}, {.gpus = 2, .memory = 1}).size, "l4");
+  EXPECT_EQ(Recommend({samples}, {.gpus = 1, .memory = 90'000 * kMiB}).size, "");
+  EXPECT_EQ(Recommend({{{0, 1, 20, 1, ""}}}, {.gpus = 2, .memory = 1}).size, "a100");  // 22 CPUs: 2 x 7 are too few
+  const support::TemporaryDirectory folder;
+  const std::string path = folder.path() / "trace.csv";
+  std::ofstream file(path);
+  file << "seconds,interval,rank,cpus,memory_bytes,activity,gpus,gpu_memory_bytes\n";
+  for (const UsageRow& row : rows) {
+    file << row.seconds << ",1," << row.rank << ",2,1000,training," << row.gpus << "," << std::fixed << row.gpu_memory
+         << "\n";
+  }
+  file.close();
+  const auto text = RunRecommend({path, "--ranks-per-worker", "2"});
+  ASSERT_THAT(text, IsOk());
+  EXPECT_NE(text->find("\n  gpu: 2 (one for each rank that used any), of 33000Mi each"), std::string::npos) << *text;
+  EXPECT_NE(text->find("; try: gyrerun manifest --size a100 --gpus 2\n"), std::string::npos) << *text;
+  EXPECT_NE(text->find("GPU memory, MiB"), std::string::npos) << *text;
+}
+
 TEST(RecommendTest, TheCommand) {
   const support::TemporaryDirectory folder;
   const std::string path = folder.path() / "trace.csv";
   const std::string plot = folder.path() / "plot.svg";
   std::ofstream file(path);
-  file << "seconds,interval,rank,cpus,memory_bytes,activity\n";
+  file << "seconds,interval,rank,cpus,memory_bytes,activity,gpus,gpu_memory_bytes\n";
   for (const UsageRow& row : Trace(2, 1, 3, 0.04)) {
-    file << row.seconds << "," << row.interval << "," << row.rank << "," << row.cpus << "," << row.memory << ",\n";
+    file << row.seconds << "," << row.interval << "," << row.rank << "," << row.cpus << "," << row.memory << ",,,\n";
   }
   file.close();
   const auto text = RunRecommend({path, "--plot", plot, "--ranks-per-worker", "1"});

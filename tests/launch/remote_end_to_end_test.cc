@@ -49,6 +49,17 @@ TEST_F(RemoteTest, Identity) {
   EXPECT_EQ(lines.size(), 3u) << outcome.out;  // one secret, one store, one id for all
 }
 
+TEST_F(RemoteTest, RanksAlsoHaveTheirNumbersAsOthersNameThem) {
+  const std::string script =
+      "echo $OMPI_COMM_WORLD_RANK $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE "
+      "$HOROVOD_CROSS_RANK/$HOROVOD_CROSS_SIZE $GROUP_RANK";
+  const Outcome outcome = RunToEnd(OnTwo(script, {"--max-np", "9", "-x", "GROUP_RANK=mine"}));
+  for (const char* line : {"0 0/3 0/2 0/2 mine\n", "1 1/3 1/2 0/1 mine\n", "2 2/3 0/1 1/2 mine\n"}) {
+    EXPECT_TRUE(Has(outcome.out, line)) << line << outcome.out << outcome.err;
+  }
+  EXPECT_EQ(RunToEnd({"-np", "1", "sh", "-c", script}).out, "0 0/1 0/1 0/1 0\n");
+}
+
 TEST_F(RemoteTest, ExportedVariablesTravelAndOthersDoNot) {
   const std::string shell = Script("rsh", "shift; unset TRAVELS STAYS GYRE_TIMEOUT; exec sh -c \"$*\"");
   for (const char* name : {"TRAVELS", "STAYS", "GYRE_TIMEOUT"}) setenv(name, "17", 1);

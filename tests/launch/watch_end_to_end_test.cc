@@ -105,6 +105,32 @@ TEST_F(WatchTest, AProgramsReportsReachStatusMetricsAndTrace) {
   }
 }
 
+// Rank 1 is known to the driver, with 77 bytes and a quarter of a device.
+TEST_F(WatchTest, TheTraceHasGpus) {
+  const std::string script = "test $GYRE_RANK = 0 || echo 1 $$ 77 25 >$FAKE_NVML; sleep 0.5";
+  setenv("LD_LIBRARY_PATH", FAKE_NVML_FOLDER, 1);
+  setenv("FAKE_NVML", Path("gpu").c_str(), 1);
+  const Outcome outcome =
+      RunToEnd({"-np", "2", "--trace-usage", Path("trace"), "--trace-interval", "0.1", "sh", "-c", script});
+  for (const char* name : {"LD_LIBRARY_PATH", "FAKE_NVML"}) unsetenv(name);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+  const auto rows = ReadUsageTrace(Path("trace"));
+  ASSERT_THAT(rows, support::IsOk());
+  const auto has = [](const UsageRow& row) { return row.rank == 1 && row.gpus == 0.25 && row.gpu_memory == 77; };
+  EXPECT_TRUE(std::ranges::any_of(*rows, has)) << Read("trace");
+}
+
+TEST_F(WatchTest, WithoutADriverTheTraceHasNoGpusAndThatIsSaidOnce) {
+  const Outcome outcome =
+      RunToEnd({"-np", "2", "--trace-usage", Path("trace"), "--trace-interval", "0.05", "sleep", "0.3"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  if (outcome.err.empty()) GTEST_SKIP() << "this machine has a driver";
+  EXPECT_EQ(outcome.err.find("--trace-usage: without GPUs: "), outcome.err.rfind("--trace-usage: "));
+  EXPECT_TRUE(Has(outcome.err, "without GPUs: ")) << outcome.err;
+  EXPECT_TRUE(Has(Read("trace"), ",,\n")) << Read("trace");
+}
+
 TEST_F(WatchTest, TheStacksOfRanksThatHang) {
   Gyrerun gyrerun({"-np", "2", "--stack-on-hang", "0.3", "sleep", "100"}, {.join_output = true});
   EXPECT_TRUE(gyrerun.WaitForOutput("nothing moves any more"));

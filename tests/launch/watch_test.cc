@@ -207,12 +207,17 @@ TEST(WatchProtocolTest, Messages) {
               MatchesStatus(StatusCode::kDataLoss, "phase"));
   EXPECT_THAT(DecodeReport(EncodeReport({.rank = -1})), MatchesStatus(StatusCode::kDataLoss, ""));
 
-  const std::string usage = EncodeUsage({At(3), {{1, 2.5, 77}, {2, 0, 0}}});
+  const std::string usage = EncodeUsage({At(3), {{1, 2.5, 77}, {2, 0, 0, GpuUsage{0.5, 88}}}});
   ExpectWholeOnly(usage, DecodeUsage);
   EXPECT_EQ(DecodeUsage(usage)->when, At(3));
   EXPECT_EQ(DecodeUsage(usage)->ranks[0].cpu_seconds, 2.5);
   EXPECT_EQ(DecodeUsage(usage)->ranks[0].memory, 77u);
+  EXPECT_FALSE(DecodeUsage(usage)->ranks[0].gpu);
+  EXPECT_EQ(DecodeUsage(usage)->ranks[1].gpu->gpus, 0.5);
+  EXPECT_EQ(DecodeUsage(usage)->ranks[1].gpu->memory, 88u);
   EXPECT_THAT(DecodeUsage(EncodeUsage({At(3), {{1, std::nan(""), 7}}})), MatchesStatus(StatusCode::kDataLoss, ""));
+  EXPECT_THAT(DecodeUsage(EncodeUsage({At(3), {{1, 1, 7, GpuUsage{-1, 7}}}})),
+              MatchesStatus(StatusCode::kDataLoss, ""));
 }
 
 // --- The board ---
@@ -277,7 +282,7 @@ TEST(UsageTest, ATraceIsReadAsItWasWritten) {
   EXPECT_THAT(trace->Add(At(100), {1, 5, 1000}, ""), IsOk());  // the first look is of no interval
   EXPECT_THAT(trace->Add(At(101), {1, 6.5, 2000}, "loading"), IsOk());
   EXPECT_THAT(trace->Add(At(101), {1, 6.6, 2000}, "none"), IsOk());  // at once: no interval either
-  EXPECT_THAT(trace->Add(At(103), {1, 6.5, 3000}, ""), IsOk());
+  EXPECT_THAT(trace->Add(At(103), {1, 6.5, 3000, GpuUsage{0.75, 99}}, ""), IsOk());
   EXPECT_THAT(trace->Add(At(103), {2, 6.5, 3000}, ""), IsOk());  // none of its ranks
   const auto rows = ReadUsageTrace(path);
   ASSERT_THAT(rows, IsOk());
@@ -288,15 +293,19 @@ TEST(UsageTest, ATraceIsReadAsItWasWritten) {
   EXPECT_EQ((*rows)[1].interval, 2);
   EXPECT_EQ((*rows)[1].cpus, 0);
   EXPECT_EQ((*rows)[1].memory, 3000);
+  EXPECT_EQ((*rows)[0].gpu_memory, 0);
+  EXPECT_EQ((*rows)[1].gpus, 0.75);
+  EXPECT_EQ((*rows)[1].gpu_memory, 99);
   EXPECT_THAT(UsageTrace::Open("/no/such/folder/t", 1), MatchesStatus(StatusCode::kNotFound, "--trace-usage /no"));
 }
 
 TEST(UsageTest, WhatIsNoTrace) {
-  const std::string header = "seconds,interval,rank,cpus,memory_bytes,activity\n";
+  const std::string header = "seconds,interval,rank,cpus,memory_bytes,activity,gpus,gpu_memory_bytes\n";
   EXPECT_THAT(ParseUsageTrace("", "f"), MatchesStatus(StatusCode::kInvalidArgument, "f: the trace is empty"));
   EXPECT_THAT(ParseUsageTrace("1,1,0,1,1,\n", "f"), MatchesStatus(StatusCode::kInvalidArgument, "f:1: no row"));
-  for (const char* row : {"1,1,0,1,1", "1,1,0,1,1,a,b", "1,1,-1,1,1,", "x,1,0,1,1,", "1,1,0,nan,1,", "1,1,0,1,-1,",
-                          "1,0,0,1,1,", "1,1,1000000,1,1,"}) {
+  EXPECT_THAT(ParseUsageTrace(absl::StrCat(header, "1,1,0,1,1,a,,"), "f"), IsOk());
+  for (const char* row : {"1,1,0,1,1", "1,1,0,1,1,a,,,b", "1,1,-1,1,1,,,", "x,1,0,1,1,,,", "1,1,0,nan,1,,,",
+                          "1,1,0,1,-1,,,", "1,0,0,1,1,,,", "1,1,1000000,1,1,,,", "1,1,0,1,1,,x,", "1,1,0,1,1,,,-1"}) {
     EXPECT_THAT(ParseUsageTrace(absl::StrCat(header, row), "f"),
                 MatchesStatus(StatusCode::kInvalidArgument, "f:2: no row"))
         << row;
