@@ -3,7 +3,8 @@
 // way is the compressor's (runtime/compressor.h).
 //
 //   quantised   alltoall of encoded slices, each rank decodes and adds up its own, encodes the sum, allgather
-//   sparse      allgather of what each rank sends; every rank adds up all
+//   sparse      allgather of what each rank sends, and every rank adds up all; among many ranks alltoall of it, each
+//               rank adds up its own region, and allgather of the sums
 //   low rank    allreduce of one factor, then of the other
 //
 // All ranks decode the same bytes in the same order, so they get the same bits. Why not a ring that decodes and encodes
@@ -33,12 +34,17 @@ struct ExchangeTensor {
   bool covered = false;  // compressed; what is not goes along as it is
 };
 
+// More ranks than these add up sparse payloads by regions, each its own, rather than all of all: then what a rank
+// receives does not grow with their number.
+inline constexpr int kMostGathered = 32;
+
 struct ExchangeSettings {
   std::vector<ExchangeTensor> tensors;  // by place
   int rank = 0, ranks = 1;
   ReduceOp op = ReduceOp::kAverage;
   double prescale = 1, postscale = 1;
   double link_bytes_per_second = 1.25e9;  // infinite: shared memory
+  int most_gathered = kMostGathered;      // of sparse codecs: more ranks than these split their sums
 
   // By what a sum over the ranks becomes the result.
   float scale() const {
@@ -51,6 +57,7 @@ struct ExchangeSettings {
 struct ExchangePart {
   std::vector<int> tensors = {};
   std::vector<std::span<float>> values = {};
+  bool dense = false;  // its covered gradients go along as they are, with what was kept of them
 };
 
 // Of all gradients of one reducer. Not thread-safe.
@@ -68,6 +75,10 @@ class CompressedExchange {
   // Makes `values`, a covered gradient, what is to be sent where it goes dense: with what was kept of it, all of which
   // is taken to be sent. kFailedPrecondition as Next.
   virtual absl::Status Flush(int tensor, std::span<float> values) = 0;
+
+  // Does some of the work for a part that will be begun: its gradients are there, and are the exchange's from now on.
+  // Parts are begun in the order in which they were prepared first. False: there was nothing left to do.
+  virtual bool Prepare(const ExchangePart& /*part*/) { return false; }
 
   // Begins the exchange of a part, whose memory must stay until it has ended. One at a time.
   virtual void Begin(ExchangePart part) = 0;

@@ -173,6 +173,7 @@ Compressor::Compressor(const CommunicatorState& ranks, CompressionRequest reques
 
 void Compressor::Follow(const std::vector<fusion::Part>& parts) {
   compressed_.clear();
+  prepared_.assign(parts.size(), false);
   for (const fusion::Part& part : parts) {
     const bool any = std::ranges::any_of(part.tensors, [this](int tensor) { return covers(tensor); });
     compressed_.push_back(any && (request_.always || Pays(part)));
@@ -200,6 +201,7 @@ bool Compressor::Pays(const fusion::Part& part) const {
 void Compressor::Restart(int64_t number) {
   step_ = number;
   begun_ = false;
+  prepared_.assign(prepared_.size(), false);
   calls_ = 0;
   sent_bytes_ = 0;
 }
@@ -242,6 +244,13 @@ absl::StatusOr<CompressedCall*> Compressor::Launch(size_t part, const std::vecto
     return nullptr;
   }
   return &call_.emplace(ranks_, *exchange_, std::move(what), timeout);
+}
+
+bool Compressor::Prepare(size_t part, const std::vector<fusion::Part>& parts, const fusion::Gradients& gradients) {
+  if (prepared_[part] || !begun_) return false;
+  const bool dense = !compressed_[part] || exchange_->dense_step() || parts[part].dtype != DType::kF32;
+  prepared_[part] = dense || !exchange_->Prepare(PartOf(parts[part], gradients));
+  return !prepared_[part];
 }
 
 void Compressor::Finish() {

@@ -65,7 +65,8 @@ class GradientStep final : public Pollable {
   bool AddWaits(std::vector<pollfd>& waits) const override;
 
  private:
-  bool MayLaunch() const;
+  bool MayLaunch(size_t part) const;
+  bool PrepareLater();
   absl::Status Launch();
   bool Deliver();
   void TellObserver(const absl::Status& status) const;
