@@ -66,15 +66,15 @@ void DgcTensor::Set(double sparsity, float scale) {
 }
 
 absl::Status DgcTensor::Encode(std::span<const float> gradient, int64_t /*step*/, std::vector<std::byte>& out) {
-  return Encode(gradient, nullptr, out);
+  return EncodeTo(gradient, nullptr, out);
 }
 
 absl::Status DgcTensor::EncodeAndClear(std::span<float> gradient, int64_t /*step*/, std::vector<std::byte>& out) {
-  return Encode(gradient, gradient.data(), out);
+  return EncodeTo(gradient, gradient.data(), out);
 }
 
 // `cleared`: the gradient's memory, or null.
-absl::Status DgcTensor::Encode(std::span<const float> gradient, float* cleared, std::vector<std::byte>& out) {
+absl::Status DgcTensor::EncodeTo(std::span<const float> gradient, float* cleared, std::vector<std::byte>& out) {
   if (static_cast<int64_t>(gradient.size()) != count_) {
     return absl::InvalidArgumentError(absl::StrCat("a gradient of ", gradient.size(), " elements, not ", count_));
   }

@@ -46,7 +46,7 @@ class DgcTensor final : public Codec {
   int64_t rescans() const { return rescans_; }        // steps that took more than one pass
 
  private:
-  absl::Status Encode(std::span<const float> gradient, float* cleared, std::vector<std::byte>& out);
+  absl::Status EncodeTo(std::span<const float> gradient, float* cleared, std::vector<std::byte>& out);
   void EncodeAll(const Accumulation& arrays, std::vector<std::byte>& out);
   void EncodeLargest(const Accumulation& arrays, std::vector<std::byte>& out);
 

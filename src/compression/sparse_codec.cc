@@ -32,16 +32,16 @@ class TopKCodec final : public Codec {
       : options_(options), count_(count), sparse_{options.values, link}, kept_(count) {}
 
   absl::Status Encode(std::span<const float> gradient, int64_t step, std::vector<std::byte>& out) override {
-    return Encode(gradient, nullptr, step, out);
+    return EncodeTo(gradient, nullptr, step, out);
   }
   absl::Status EncodeAndClear(std::span<float> gradient, int64_t step, std::vector<std::byte>& out) override {
-    return Encode(gradient, gradient.data(), step, out);
+    return EncodeTo(gradient, gradient.data(), step, out);
   }
 
   std::vector<std::span<float>> state() override { return {kept_.span()}; }
 
  private:
-  absl::Status Encode(std::span<const float> gradient, float* cleared, int64_t step, std::vector<std::byte>& out) {
+  absl::Status EncodeTo(std::span<const float> gradient, float* cleared, int64_t step, std::vector<std::byte>& out) {
     RETURN_IF_ERROR(CheckCount(gradient, count_));
     if (count_ > 0) {
       const int64_t k = KeptCount(options_.sparsity, count_);

@@ -41,6 +41,7 @@ inline constexpr int kMostGathered = 32;
 struct ExchangeSettings {
   std::vector<ExchangeTensor> tensors;  // by place
   int rank = 0, ranks = 1;
+  std::vector<int> hosts = {};  // by rank: the number of its host; empty: each is on one of its own
   ReduceOp op = ReduceOp::kAverage;
   double prescale = 1, postscale = 1;
   double link_bytes_per_second = 1.25e9;  // infinite: shared memory
@@ -89,12 +90,23 @@ class CompressedExchange {
   //   kDataLoss            what another rank sent cannot be read
   virtual absl::StatusOr<std::optional<Call>> Next() = 0;
 
+  // Whether the call that Next gave last is of the ranks of this host alone.
+  virtual bool within_host() const { return false; }
+
+  // Whether ranks reduce gradients in their host's memory first, and keep of them only pieces: then parts that go dense
+  // are exchanged too (ExchangePart::dense), rather than flushed.
+  virtual bool reduces_in_host() const { return false; }
+
   // What this rank has encoded for the part that was begun last.
   virtual int64_t sent_bytes() const = 0;
 
   // What is kept from step to step, one entry a covered gradient.
   virtual std::vector<compression::StateArrays> state() = 0;
 };
+
+// Whether what so many ranks have chosen, or hosts where these reduce first, is added up by regions. Random codecs
+// choose the same on all ranks: they do not.
+bool SplitsSums(const Compression& compression, int ranks, int most_gathered);
 
 // Whether there is one for such a codec of such a gradient, by shape, size and the options' own limits.
 bool IsCovered(const Compression& compression, const ExchangeTensor& tensor);

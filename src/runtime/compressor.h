@@ -96,7 +96,7 @@ class Compressor {
   const CompressionRequest request_;
   const std::vector<ExchangeTensor> tensors_;  // by place
   const std::unique_ptr<CompressedExchange> exchange_;
-  const NetworkShape network_;
+  NetworkShape network_;
   const bool momentum_;
   double gradient_scale_ = 1;  // of what is given, for its norm
   CodecSpeed speed_;
@@ -105,6 +105,7 @@ class Compressor {
   int64_t step_ = 0;
   bool begun_ = false;
   std::optional<CompressedCall> call_;
+  bool dense_ = false;  // call_ is of a part that goes dense
   int calls_ = 0;
   int64_t sent_bytes_ = 0;
 };

@@ -14,13 +14,18 @@ void SparseSplit::Begin(const std::vector<int>& key, std::vector<std::span<float
   for (const std::span<float> tensor : tensors_) begins_.push_back(begins_.back() + std::ssize(tensor));
   positions_.clear();
   values_.clear();
+  added_ = 0;
   cuts_ = &cuts_of_[key];
   if (cuts_->empty()) *cuts_ = compression::EvenCuts(elements(), ranks_);
 }
 
-absl::Status SparseSplit::Add(size_t tensor, std::span<const std::byte> payload) {
-  RETURN_IF_ERROR(decoder_.Decode(payload, std::ssize(tensors_[tensor])));
-  const auto base = static_cast<uint32_t>(begins_[tensor]);
+absl::Status SparseSplit::Add(std::span<const float> piece, std::span<const std::byte> payload) {
+  RETURN_IF_ERROR(decoder_.Decode(payload, std::ssize(piece)));
+  const auto holds = [&](std::span<const float> tensor) {
+    return piece.data() >= tensor.data() && piece.data() + piece.size() <= tensor.data() + tensor.size();
+  };
+  while (!holds(tensors_[added_])) ++added_;
+  const auto base = static_cast<uint32_t>(begins_[added_] + (piece.data() - tensors_[added_].data()));
   for (const uint32_t index : decoder_.indices()) positions_.push_back(base + index);
   values_.insert(values_.end(), decoder_.values().begin(), decoder_.values().end());
   return absl::OkStatus();
@@ -57,8 +62,8 @@ absl::Status SparseSplit::Sum(std::span<const std::byte> received, std::span<con
     RETURN_IF_ERROR(Annotate(region_sum_.Add(received.first(size), scale_), absl::StrCat("from rank ", rank)));
     received = received.subspan(size);
   }
-  region_sum_.Encode(options_, sum_bytes_);
-  if (options_.values == ValueType::kF32 || scale_ == 0) return absl::OkStatus();
+  region_sum_.Encode(sum_options_, sum_bytes_);
+  if (sum_options_.values == ValueType::kF32 || scale_ == 0) return absl::OkStatus();
   size_t tensor = 0;
   for (size_t i = 0; i < region_sum_.sum().size(); ++i) {
     const float left = region_sum_.sum()[i];

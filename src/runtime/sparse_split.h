@@ -19,17 +19,20 @@ namespace gyre::internal {
 // Not thread-safe.
 class SparseSplit {
  public:
-  // `scale`: by what a sum becomes the result. `options`: of all payloads.
-  SparseSplit(int rank, int ranks, float scale, const compression::SparseOptions& options)
-      : rank_(rank), ranks_(ranks), scale_(scale), options_(options) {}
+  // `scale`: by what a sum becomes the result. `options`: of what ranks have chosen, and of sums too where these are
+  // `rounded`, or else sums are floats.
+  SparseSplit(int rank, int ranks, float scale, const compression::SparseOptions& options, bool rounded)
+      : rank_(rank), ranks_(ranks), scale_(scale), options_(options), sum_options_(options) {
+    if (!rounded) sum_options_.values = ValueType::kF32;
+  }
 
   // Whether positions in so many elements can be written down.
   static bool Fits(int64_t elements) { return elements <= int64_t{UINT32_MAX}; }
 
-  // Begins with a part: `key` tells it from others, `tensors` are where its results go, and are 0. Add, once for each
-  // of them: this rank's sparse payload. Then Cut.
+  // Begins with a part: `key` tells it from others, `tensors` are where its results go, and are 0. Add, in their
+  // order: this rank's sparse payload of one of them, or of a piece of it. Then Cut.
   void Begin(const std::vector<int>& key, std::vector<std::span<float>> tensors);
-  absl::Status Add(size_t tensor, std::span<const std::byte> payload);
+  absl::Status Add(std::span<const float> piece, std::span<const std::byte> payload);
   void Cut();
 
   // What this rank sends to each.
@@ -55,10 +58,12 @@ class SparseSplit {
   const int rank_, ranks_;
   const float scale_;
   const compression::SparseOptions options_;
+  compression::SparseOptions sum_options_;
   std::map<std::vector<int>, std::vector<int64_t>> cuts_of_;  // by key: one more than there are ranks
   std::vector<int64_t>* cuts_ = nullptr;                      // of the part that was begun
   std::vector<std::span<float>> tensors_;
   std::vector<int64_t> begins_;  // by tensor: its first position; and where the last one ends
+  size_t added_ = 0;             // to which tensor something was added last
   std::vector<uint32_t> positions_;
   std::vector<float> values_;
   compression::SparseDecoder decoder_;
