@@ -2,6 +2,7 @@
 // unless a test forces it too.
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -472,6 +473,45 @@ TEST(CompressedReducer, ALateRankIsNamed) {
     ASSERT_FALSE(late.ok());
     EXPECT_NE(late.status().message().find("rank 1"), std::string::npos) << late.status();
   });
+}
+
+// Where hosts reduce first, calls are within a host or between hosts: whichever fails, all ranks learn.
+TEST(CompressedReducer, WhereHostsReduceFirstFailuresReachAllRanks) {
+  for (const support::HostSizes& hosts : {support::HostSizes{2, 2}, support::HostSizes{3, 1}}) {
+    RunThreads(4, [&](const Rank& rank) {
+      Worker worker;
+      const Dgc dgc{.non_finite = Dgc::NonFinite::kRefuse};
+      ASSERT_THAT(worker.Start(JoinJob(rank, JobOptions(rank, hosts)), {.compression = dgc, .always_compress = true}),
+                  IsOk());
+      for (size_t t = 0; t < kShapes.size(); ++t) {
+        std::ranges::fill(worker.values(t), 1.0f);
+        if (rank.rank == 3 && t == 2) worker.values(t)[5] = std::numeric_limits<float>::infinity();
+        worker.reducer->Ready(worker.index[t]).IgnoreError();
+      }
+      const auto ended = worker.reducer->Wait();  // whoever answers for the element refuses it
+      ASSERT_FALSE(ended.ok());
+      EXPECT_NE(ended.status().message().find("layer2"), std::string::npos) << ended.status();
+    });
+    RunThreads(4, [&](const Rank& rank) {
+      Worker worker;
+      const ReducerOptions options{
+          .compression = TopK{}, .always_compress = true, .timeout = std::chrono::milliseconds(500)};
+      ASSERT_THAT(worker.Start(JoinJob(rank, JobOptions(rank, hosts)), options), IsOk());
+      const auto begin = std::chrono::steady_clock::now();
+      const auto late = rank.rank != 1 ? worker.Step(1) : worker.reducer->Wait();
+      ASSERT_FALSE(late.ok());
+      EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+      EXPECT_NE(late.status().message().find("rank 1"), std::string::npos) << late.status();
+    });
+    RunThreads(4, [&](const Rank& rank) {
+      Worker worker;
+      ASSERT_THAT(
+          worker.Start(JoinJob(rank, JobOptions(rank, hosts)), {.compression = TopK{}, .always_compress = true}),
+          IsOk());
+      if (rank.rank == 2) return;  // leaves
+      EXPECT_FALSE(worker.Step(1).ok());
+    });
+  }
 }
 
 // --- With an optimizer ---
