@@ -12,6 +12,7 @@ struct Accumulation {
   float* momentum = nullptr;        // u; null: v += scale * g
   float* velocity = nullptr;        // v
   const float* gradient = nullptr;  // g; null: v as it is (and u cleared where v is picked out)
+  float* cleared = nullptr;         // g's memory, where it is to become 0 once it was read; else null
   float factor = 0;                 // of momentum
   float scale = 1;                  // of the gradient
   bool nesterov = false;
@@ -39,12 +40,12 @@ struct PassResult {
 // Accumulates elements [begin, end): u = factor * u + scale * g, v = v + u; or with nesterov
 // u = factor * (u + scale * g), v = v + u + scale * g. Every operation is rounded on its own. Elements with
 // |v| > threshold are appended to `candidates`, and cleared in v (and u, if masked).
-// REQUIRES: threshold >= 0; end <= 2^32; arrays do not overlap.
+// REQUIRES: threshold >= 0; end <= 2^32; arrays do not overlap (but for `cleared`, which is the gradient or null).
 PassResult AccumulateAndSelect(const Accumulation& arrays, int64_t begin, int64_t end, float threshold,
                                Candidates& candidates);
 
-// The same without picking anything out: what a dense codec does, and the yardstick of the above.
-// Returns the number of elements of the gradient that are NaN or infinite.
+// The same without picking anything out, or clearing the gradient: what a dense codec does, and the yardstick of the
+// above. Returns the number of elements of the gradient that are NaN or infinite.
 int64_t Accumulate(const Accumulation& arrays, int64_t begin, int64_t end);
 
 struct Squares {

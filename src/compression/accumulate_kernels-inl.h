@@ -32,7 +32,7 @@ constexpr bool HasMomentum(Rule rule) {
 }
 
 // One vector's worth, from memory to memory. Returns v, and whether all of g was finite.
-template <Rule kRule>
+template <Rule kRule, bool kClear>
 HWY_INLINE V Step(const Accumulation& a, int64_t i, V factor, V scale, M& finite) {
   const D d;
   V v = hn::LoadU(d, a.velocity + i);
@@ -40,6 +40,7 @@ HWY_INLINE V Step(const Accumulation& a, int64_t i, V factor, V scale, M& finite
   const V raw = hn::LoadU(d, a.gradient + i);
   finite = hn::Lt(hn::Abs(raw), hn::Inf(d));
   const V g = hn::IfThenElseZero(finite, hn::Mul(raw, scale));
+  if constexpr (kClear) hn::StoreU(hn::Zero(d), d, a.cleared + i);
   if constexpr (kRule == Rule::kPlain) {
     v = hn::Add(v, g);
   } else {
@@ -92,13 +93,14 @@ inline void PickOutOne(const Accumulation& a, int64_t i, float v, Candidates& c)
 }
 
 // The same for one element: the rest of an array that fills no vector. Rounds as the vectors do.
-template <Rule kRule>
+template <Rule kRule, bool kClear>
 float StepOne(const Accumulation& a, int64_t i, bool& finite) {
   float v = a.velocity[i];
   if constexpr (kRule == Rule::kNone) return v;
   const float raw = a.gradient[i];
   finite = (std::bit_cast<uint32_t>(raw) & 0x7f800000u) != 0x7f800000u;
   const float g = finite ? raw * a.scale : 0.0f;
+  if constexpr (kClear) a.cleared[i] = 0;
   if constexpr (kRule == Rule::kPlain) {
     v = v + g;
   } else if constexpr (kRule == Rule::kNesterov) {
@@ -142,7 +144,7 @@ HWY_INLINE void PickOutOf(const Accumulation& a, int64_t i, const V (&v)[kVector
   }
 }
 
-template <Rule kRule, bool kSelect>
+template <Rule kRule, bool kSelect, bool kClear>
 PassResult Pass(const Accumulation& a, int64_t begin, int64_t end, float threshold, Candidates& c) {
   constexpr int64_t kUnroll = 4;
   const D d;
@@ -156,7 +158,7 @@ PassResult Pass(const Accumulation& a, int64_t begin, int64_t end, float thresho
   for (M& mask : finite) mask = hn::MaskFromVec(hn::BitCast(d, hn::Set(DI(), -1)));
   V v[kUnroll];
   for (; i + kUnroll * lanes <= end; i += kUnroll * lanes) {
-    for (int64_t k = 0; k < kUnroll; ++k) v[k] = Step<kRule>(a, i + k * lanes, factor, scale, finite[k]);
+    for (int64_t k = 0; k < kUnroll; ++k) v[k] = Step<kRule, kClear>(a, i + k * lanes, factor, scale, finite[k]);
     const M all_finite = hn::And(hn::And(finite[0], finite[1]), hn::And(finite[2], finite[3]));
     if (!hn::AllTrue(d, all_finite)) [[unlikely]] {
       for (const M& mask : finite) result.non_finite += lanes - static_cast<int64_t>(hn::CountTrue(d, mask));
@@ -175,7 +177,7 @@ PassResult Pass(const Accumulation& a, int64_t begin, int64_t end, float thresho
   }
   for (; i < end; ++i) {  // fewer than kCandidateSlack
     bool is_finite = true;
-    const float value = StepOne<kRule>(a, i, is_finite);
+    const float value = StepOne<kRule, kClear>(a, i, is_finite);
     result.non_finite += is_finite ? 0 : 1;
     if constexpr (kSelect) {
       if (static_cast<int32_t>(std::bit_cast<uint32_t>(value) & 0x7fffffffu) > limit_bits) PickOutOne(a, i, value, c);
@@ -185,18 +187,24 @@ PassResult Pass(const Accumulation& a, int64_t begin, int64_t end, float thresho
   return result;
 }
 
+template <bool kClear>
+PassResult SelectBy(const Accumulation& a, int64_t begin, int64_t end, float threshold, Candidates& c) {
+  if (a.momentum == nullptr) return Pass<Rule::kPlain, true, kClear>(a, begin, end, threshold, c);
+  if (a.nesterov) return Pass<Rule::kNesterov, true, kClear>(a, begin, end, threshold, c);
+  return Pass<Rule::kHeavyBall, true, kClear>(a, begin, end, threshold, c);
+}
+
 inline PassResult SelectHere(const Accumulation& a, int64_t begin, int64_t end, float threshold, Candidates& c) {
-  if (a.gradient == nullptr) return Pass<Rule::kNone, true>(a, begin, end, threshold, c);
-  if (a.momentum == nullptr) return Pass<Rule::kPlain, true>(a, begin, end, threshold, c);
-  if (a.nesterov) return Pass<Rule::kNesterov, true>(a, begin, end, threshold, c);
-  return Pass<Rule::kHeavyBall, true>(a, begin, end, threshold, c);
+  if (a.gradient == nullptr) return Pass<Rule::kNone, true, false>(a, begin, end, threshold, c);
+  if (a.cleared != nullptr) return SelectBy<true>(a, begin, end, threshold, c);
+  return SelectBy<false>(a, begin, end, threshold, c);
 }
 
 inline int64_t AccumulateHere(const Accumulation& a, int64_t begin, int64_t end) {
   Candidates none;
-  if (a.momentum == nullptr) return Pass<Rule::kPlain, false>(a, begin, end, 0, none).non_finite;
-  if (a.nesterov) return Pass<Rule::kNesterov, false>(a, begin, end, 0, none).non_finite;
-  return Pass<Rule::kHeavyBall, false>(a, begin, end, 0, none).non_finite;
+  if (a.momentum == nullptr) return Pass<Rule::kPlain, false, false>(a, begin, end, 0, none).non_finite;
+  if (a.nesterov) return Pass<Rule::kNesterov, false, false>(a, begin, end, 0, none).non_finite;
+  return Pass<Rule::kHeavyBall, false, false>(a, begin, end, 0, none).non_finite;
 }
 
 inline Squares SumOfSquaresHere(const float* values, int64_t count) {

@@ -1,5 +1,7 @@
 #include "compression/codec.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "compression/dense_codec.h"
@@ -42,6 +44,12 @@ struct Maker {
 };
 
 }  // namespace
+
+absl::Status Codec::EncodeAndClear(std::span<float> gradient, int64_t step, std::vector<std::byte>& out) {
+  RETURN_IF_ERROR(Encode(gradient, step, out));
+  std::ranges::fill(gradient, 0.0f);
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::unique_ptr<Codec>> MakeCodec(const Compression& compression, int64_t count,
                                                  const CodecOptions& options) {

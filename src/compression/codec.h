@@ -26,6 +26,10 @@ class Codec {
   // kInvalidArgument, with nothing changed, if the gradient has another number of elements.
   virtual absl::Status Encode(std::span<const float> gradient, int64_t step, std::vector<std::byte>& out) = 0;
 
+  // The same; on success the gradient is cleared besides, so that what ranks send can be added up in its place. Codecs
+  // that pass over a large tensor do both in one pass.
+  virtual absl::Status EncodeAndClear(std::span<float> gradient, int64_t step, std::vector<std::byte>& out);
+
   // What the codec keeps from step to step, each array of the tensor's size; none if it keeps nothing. What is written
   // there is what it goes on with.
   virtual std::vector<std::span<float>> state() = 0;

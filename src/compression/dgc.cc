@@ -66,6 +66,15 @@ void DgcTensor::Set(double sparsity, float scale) {
 }
 
 absl::Status DgcTensor::Encode(std::span<const float> gradient, int64_t /*step*/, std::vector<std::byte>& out) {
+  return EncodeTo(gradient, nullptr, out);
+}
+
+absl::Status DgcTensor::EncodeAndClear(std::span<float> gradient, int64_t /*step*/, std::vector<std::byte>& out) {
+  return EncodeTo(gradient, gradient.data(), out);
+}
+
+// `cleared`: the gradient's memory, or null.
+absl::Status DgcTensor::EncodeTo(std::span<const float> gradient, float* cleared, std::vector<std::byte>& out) {
   if (static_cast<int64_t>(gradient.size()) != count_) {
     return absl::InvalidArgumentError(absl::StrCat("a gradient of ", gradient.size(), " elements, not ", count_));
   }
@@ -78,12 +87,14 @@ absl::Status DgcTensor::Encode(std::span<const float> gradient, int64_t /*step*/
   const Accumulation arrays{.momentum = u_.data(),
                             .velocity = v_.data(),
                             .gradient = gradient.data(),
+                            .cleared = cleared,
                             .factor = options_.momentum,
                             .scale = scale_,
                             .nesterov = options_.nesterov,
                             .masked = options_.factor_masking};
   if (sparsity_ == 0 || count_ == 0) {
     EncodeAll(arrays, out);
+    if (cleared != nullptr) std::fill_n(cleared, count_, 0.0f);
   } else {
     EncodeLargest(arrays, out);
   }

@@ -38,12 +38,15 @@ class DgcTensor final : public Codec {
   // kFailedPrecondition, with nothing changed, if the gradient has what is not finite and the options say kRefuse.
   absl::Status Encode(std::span<const float> gradient, int64_t step, std::vector<std::byte>& out) override;
 
+  absl::Status EncodeAndClear(std::span<float> gradient, int64_t step, std::vector<std::byte>& out) override;
+
   std::vector<std::span<float>> state() override { return {u_.span(), v_.span()}; }  // momentum, residual
 
   int64_t non_finite() const { return non_finite_; }  // elements of gradients that were dropped
   int64_t rescans() const { return rescans_; }        // steps that took more than one pass
 
  private:
+  absl::Status EncodeTo(std::span<const float> gradient, float* cleared, std::vector<std::byte>& out);
   void EncodeAll(const Accumulation& arrays, std::vector<std::byte>& out);
   void EncodeLargest(const Accumulation& arrays, std::vector<std::byte>& out);
 

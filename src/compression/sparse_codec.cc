@@ -32,10 +32,20 @@ class TopKCodec final : public Codec {
       : options_(options), count_(count), sparse_{options.values, link}, kept_(count) {}
 
   absl::Status Encode(std::span<const float> gradient, int64_t step, std::vector<std::byte>& out) override {
+    return EncodeTo(gradient, nullptr, step, out);
+  }
+  absl::Status EncodeAndClear(std::span<float> gradient, int64_t step, std::vector<std::byte>& out) override {
+    return EncodeTo(gradient, gradient.data(), step, out);
+  }
+
+  std::vector<std::span<float>> state() override { return {kept_.span()}; }
+
+ private:
+  absl::Status EncodeTo(std::span<const float> gradient, float* cleared, int64_t step, std::vector<std::byte>& out) {
     RETURN_IF_ERROR(CheckCount(gradient, count_));
     if (count_ > 0) {
       const int64_t k = KeptCount(options_.sparsity, count_);
-      const Accumulation arrays{.velocity = kept_.data(), .gradient = gradient.data()};
+      const Accumulation arrays{.velocity = kept_.data(), .gradient = gradient.data(), .cleared = cleared};
       if (options_.sampled) {
         selector_.SelectAbove(arrays, count_, k, SampledThreshold(gradient, k, step));
       } else {
@@ -48,9 +58,6 @@ class TopKCodec final : public Codec {
     return absl::OkStatus();
   }
 
-  std::vector<std::span<float>> state() override { return {kept_.span()}; }
-
- private:
   // What the k largest of all would be above, if a sample were like all: of a hundredth of the elements, more where k
   // of them would be less than a hundred in the sample, one at random from each run.
   float SampledThreshold(std::span<const float> gradient, int64_t k, int64_t step) {

@@ -25,7 +25,7 @@ shm::Progress CompressedCall::Poll() {
   const shm::Progress progress = call_->Poll();
   if (progress != shm::Progress::kDone) return progress;
   if (!call_->status().ok()) {
-    Fail(call_->status(), false);
+    Fail(call_->status(), exchange_.within_host());
     return shm::Progress::kDone;
   }
   return GoOn() ? shm::Progress::kSome : shm::Progress::kDone;
@@ -34,7 +34,7 @@ shm::Progress CompressedCall::Poll() {
 bool CompressedCall::Check(TimePoint now) {
   if (ended_) return true;
   if (call_ == nullptr || !call_->Check(now)) return false;
-  if (!call_->status().ok()) return !Fail(call_->status(), false);
+  if (!call_->status().ok()) return !Fail(call_->status(), exchange_.within_host());
   return !GoOn();
 }
 
@@ -52,7 +52,7 @@ bool CompressedCall::Make(Call call) {
   using std::chrono::milliseconds;
   const auto left = std::chrono::ceil<milliseconds>(deadline_ - std::chrono::steady_clock::now());
   call.timeout = std::max(left, milliseconds(1));
-  const auto& team = communicator_.team();
+  const auto team = exchange_.within_host() ? nullptr : communicator_.team();
   const auto& group = communicator_.group();
   const int rank = team != nullptr ? team->rank() : group->rank();
   const int size = team != nullptr ? team->size() : group->size();

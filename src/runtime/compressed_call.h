@@ -16,7 +16,7 @@ class CompressedCall final : public Pollable {
   CompressedCall(const CommunicatorState& communicator, CompressedExchange& exchange, ExchangePart part,
                  std::chrono::milliseconds timeout);
 
-  // Once it has ended with an error: whether that is this rank's own, of which the others do not know.
+  // Once it has ended with an error: whether that is this rank's own, or its host's, of which the others do not know.
   bool failed_here() const { return failed_here_; }
 
   shm::Progress Poll() override;

@@ -24,6 +24,10 @@ bool IsThinned(const PowerSgd& power, const ExchangeTensor& tensor) {
 
 }  // namespace
 
+bool SplitsSums(const Compression& compression, int ranks, int most_gathered) {
+  return ranks > most_gathered && IsSparse(compression) && !std::holds_alternative<RandomK>(compression);
+}
+
 bool IsCovered(const Compression& compression, const ExchangeTensor& tensor) {
   if (std::holds_alternative<NoCompression>(compression) || tensor.count > kMostElements) return false;
   const auto* const dgc = std::get_if<Dgc>(&compression);

@@ -3,7 +3,8 @@
 // way is the compressor's (runtime/compressor.h).
 //
 //   quantised   alltoall of encoded slices, each rank decodes and adds up its own, encodes the sum, allgather
-//   sparse      allgather of what each rank sends; every rank adds up all
+//   sparse      allgather of what each rank sends, and every rank adds up all; among many ranks alltoall of it, each
+//               rank adds up its own region, and allgather of the sums
 //   low rank    allreduce of one factor, then of the other
 //
 // All ranks decode the same bytes in the same order, so they get the same bits. Why not a ring that decodes and encodes
@@ -33,12 +34,18 @@ struct ExchangeTensor {
   bool covered = false;  // compressed; what is not goes along as it is
 };
 
+// More ranks than these add up sparse payloads by regions, each its own, rather than all of all: then what a rank
+// receives does not grow with their number.
+inline constexpr int kMostGathered = 32;
+
 struct ExchangeSettings {
   std::vector<ExchangeTensor> tensors;  // by place
   int rank = 0, ranks = 1;
+  std::vector<int> hosts = {};  // by rank: the number of its host; empty: each is on one of its own
   ReduceOp op = ReduceOp::kAverage;
   double prescale = 1, postscale = 1;
   double link_bytes_per_second = 1.25e9;  // infinite: shared memory
+  int most_gathered = kMostGathered;      // of sparse codecs: more ranks than these split their sums
 
   // By what a sum over the ranks becomes the result.
   float scale() const {
@@ -51,6 +58,7 @@ struct ExchangeSettings {
 struct ExchangePart {
   std::vector<int> tensors = {};
   std::vector<std::span<float>> values = {};
+  bool dense = false;  // its covered gradients go along as they are, with what was kept of them
 };
 
 // Of all gradients of one reducer. Not thread-safe.
@@ -69,6 +77,10 @@ class CompressedExchange {
   // is taken to be sent. kFailedPrecondition as Next.
   virtual absl::Status Flush(int tensor, std::span<float> values) = 0;
 
+  // Does some of the work for a part that will be begun: its gradients are there, and are the exchange's from now on.
+  // Parts are begun in the order in which they were prepared first. False: there was nothing left to do.
+  virtual bool Prepare(const ExchangePart& /*part*/) { return false; }
+
   // Begins the exchange of a part, whose memory must stay until it has ended. One at a time.
   virtual void Begin(ExchangePart part) = 0;
 
@@ -78,12 +90,23 @@ class CompressedExchange {
   //   kDataLoss            what another rank sent cannot be read
   virtual absl::StatusOr<std::optional<Call>> Next() = 0;
 
+  // Whether the call that Next gave last is of the ranks of this host alone.
+  virtual bool within_host() const { return false; }
+
+  // Whether ranks reduce gradients in their host's memory first, and keep of them only pieces: then parts that go dense
+  // are exchanged too (ExchangePart::dense), rather than flushed.
+  virtual bool reduces_in_host() const { return false; }
+
   // What this rank has encoded for the part that was begun last.
   virtual int64_t sent_bytes() const = 0;
 
   // What is kept from step to step, one entry a covered gradient.
   virtual std::vector<compression::StateArrays> state() = 0;
 };
+
+// Whether what so many ranks have chosen, or hosts where these reduce first, is added up by regions. Random codecs
+// choose the same on all ranks: they do not.
+bool SplitsSums(const Compression& compression, int ranks, int most_gathered);
 
 // Whether there is one for such a codec of such a gradient, by shape, size and the options' own limits.
 bool IsCovered(const Compression& compression, const ExchangeTensor& tensor);

@@ -7,6 +7,8 @@
 
 #include "compression/codec.h"
 #include "compression/power_sgd.h"
+#include "compression/split_sum.h"
+#include "runtime/compressed_exchange.h"
 
 namespace gyre::internal {
 
@@ -68,8 +70,16 @@ double CompressedSeconds(const Compression& compression, int64_t covered, int64_
            AllReduceSeconds(bytes / 2, network);
   }
   if (IsSparse(compression)) {
-    return elements * (speed.encode + ranks * speed.decode) + elsewhere * bytes / network.bytes_per_second +
-           2 * network.latency * std::bit_width(unsigned(network.hosts)) + AllReduceSeconds(rest, network);
+    const double encode = elements * speed.encode / network.encoders, plain = AllReduceSeconds(rest, network);
+    if (SplitsSums(compression, network.ranks, kMostGathered)) {
+      // Two alltoalls and two allgathers: an entry goes to who adds it up, and the sum, of all ranks' choices, to all.
+      const double chosen = share * kFloat / kEntryBytes;
+      const double sums = elements * std::min(kFloat, kEntryBytes * compression::UnionDensity(chosen, network.ranks));
+      const double latency = 2 * network.latency * (network.hosts + std::bit_width(unsigned(network.hosts)));
+      return encode + 2 * elements * speed.decode + (bytes + sums) / network.bytes_per_second + latency + plain;
+    }
+    return encode + elements * ranks * speed.decode + elsewhere * bytes / network.bytes_per_second +
+           2 * network.latency * std::bit_width(unsigned(network.hosts)) + plain;
   }
   // Each rank sends its slices to the others, and the sums of its own: the latter cross hosts once for each host.
   const double scattered = network.most_local * elsewhere / ranks * (bytes + rest);

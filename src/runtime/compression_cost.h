@@ -17,6 +17,7 @@ struct NetworkShape {
   int hosts = 1;
   int ranks = 1;
   int most_local = 1;                // ranks of the largest host, which share its port
+  int encoders = 1;                  // ranks that encode a gradient together, each its piece
   double latency = 20e-6;            // seconds, one way
   double bytes_per_second = 1.25e9;  // of a host's port, each way
 };

@@ -84,6 +84,22 @@ NetworkShape ShapeOf(const CommunicatorState& ranks) {
   return shape;
 }
 
+// By rank. Empty: all are on one.
+std::vector<int> HostsOf(const CommunicatorState& ranks) {
+  std::vector<int> hosts;
+  if (ranks.team() == nullptr) return hosts;
+  for (int rank = 0; rank < ranks.team()->size(); ++rank) hosts.push_back(ranks.team()->place(rank).host);
+  return hosts;
+}
+
+// Where hosts reduce first, each counts as one rank with several processors.
+NetworkShape OneRankAHost(NetworkShape shape, int rails) {
+  shape.ranks = shape.hosts;
+  shape.most_local = 1;
+  shape.encoders = rails;
+  return shape;
+}
+
 }  // namespace
 
 absl::StatusOr<CompressionRequest> RequestOf(const ReducerOptions& options, const std::string& variable) {
@@ -131,6 +147,7 @@ absl::StatusOr<std::unique_ptr<Compressor>> Compressor::Create(
   ExchangeSettings settings{.tensors = {},
                             .rank = communicator.rank(),
                             .ranks = communicator.size(),
+                            .hosts = HostsOf(ranks),
                             .op = options.op,
                             .prescale = options.prescale,
                             .postscale = postscale,
@@ -169,10 +186,13 @@ Compressor::Compressor(const CommunicatorState& ranks, CompressionRequest reques
       tensors_(std::move(tensors)),
       exchange_(std::move(exchange)),
       network_(network),
-      momentum_(std::holds_alternative<Dgc>(request_.compression)) {}
+      momentum_(std::holds_alternative<Dgc>(request_.compression)) {
+  if (exchange_->reduces_in_host()) network_ = OneRankAHost(network_, ranks_.team()->rails());
+}
 
 void Compressor::Follow(const std::vector<fusion::Part>& parts) {
   compressed_.clear();
+  prepared_.assign(parts.size(), false);
   for (const fusion::Part& part : parts) {
     const bool any = std::ranges::any_of(part.tensors, [this](int tensor) { return covers(tensor); });
     compressed_.push_back(any && (request_.always || Pays(part)));
@@ -200,6 +220,7 @@ bool Compressor::Pays(const fusion::Part& part) const {
 void Compressor::Restart(int64_t number) {
   step_ = number;
   begun_ = false;
+  prepared_.assign(prepared_.size(), false);
   calls_ = 0;
   sent_bytes_ = 0;
 }
@@ -235,7 +256,11 @@ absl::StatusOr<CompressedCall*> Compressor::Launch(size_t part, const std::vecto
   if (!begun_) BeginStep(parts, gradients);
   if (parts[part].dtype != DType::kF32) return nullptr;
   ExchangePart what = PartOf(parts[part], gradients);
-  if (!compressed_[part] || exchange_->dense_step()) {
+  dense_ = !compressed_[part] || exchange_->dense_step();
+  if (dense_) {
+    const bool any = std::ranges::any_of(what.tensors, [this](int tensor) { return covers(tensor); });
+    what.dense = any && exchange_->reduces_in_host();
+    if (what.dense) return &call_.emplace(ranks_, *exchange_, std::move(what), timeout);
     for (size_t i = 0; i < what.tensors.size(); ++i) {
       if (covers(what.tensors[i])) RETURN_IF_ERROR(exchange_->Flush(what.tensors[i], what.values[i]));
     }
@@ -244,9 +269,18 @@ absl::StatusOr<CompressedCall*> Compressor::Launch(size_t part, const std::vecto
   return &call_.emplace(ranks_, *exchange_, std::move(what), timeout);
 }
 
+bool Compressor::Prepare(size_t part, const std::vector<fusion::Part>& parts, const fusion::Gradients& gradients) {
+  if (prepared_[part] || !begun_) return false;
+  const bool dense = !compressed_[part] || exchange_->dense_step() || parts[part].dtype != DType::kF32;
+  prepared_[part] = dense || !exchange_->Prepare(PartOf(parts[part], gradients));
+  return !prepared_[part];
+}
+
 void Compressor::Finish() {
-  ++calls_;
-  sent_bytes_ += exchange_->sent_bytes();
+  if (!dense_) {
+    ++calls_;
+    sent_bytes_ += exchange_->sent_bytes();
+  }
   call_.reset();
 }
 

@@ -68,6 +68,10 @@ class Compressor {
   absl::StatusOr<CompressedCall*> Launch(size_t part, const std::vector<fusion::Part>& parts,
                                          const fusion::Gradients& gradients, std::chrono::milliseconds timeout);
 
+  // Does some of the work of a later part, whose gradients are ready, while another's operation waits. False: none is
+  // left to do before its Launch.
+  bool Prepare(size_t part, const std::vector<fusion::Part>& parts, const fusion::Gradients& gradients);
+
   // The operation has ended. Lets go of it.
   void Finish();
 
@@ -92,14 +96,16 @@ class Compressor {
   const CompressionRequest request_;
   const std::vector<ExchangeTensor> tensors_;  // by place
   const std::unique_ptr<CompressedExchange> exchange_;
-  const NetworkShape network_;
+  NetworkShape network_;
   const bool momentum_;
   double gradient_scale_ = 1;  // of what is given, for its norm
   CodecSpeed speed_;
   std::vector<bool> compressed_;  // by part
+  std::vector<bool> prepared_;    // likewise: Prepare has nothing left to do in this step
   int64_t step_ = 0;
   bool begun_ = false;
   std::optional<CompressedCall> call_;
+  bool dense_ = false;  // call_ is of a part that goes dense
   int calls_ = 0;
   int64_t sent_bytes_ = 0;
 };

@@ -71,7 +71,7 @@ shm::Progress GradientStep::Poll() {
       ended_ = true;
       return shm::Progress::kDone;
     }
-    if (!MayLaunch()) return shm::Progress::kNone;
+    if (!MayLaunch(next_)) return shm::Progress::kNone;
     if (absl::Status launched = Launch(); !launched.ok()) {
       Break(launched);
       End(std::move(launched));
@@ -80,6 +80,7 @@ shm::Progress GradientStep::Poll() {
   }
   const shm::Progress progress = call_->Poll();
   NoteWait(progress);
+  if (progress == shm::Progress::kNone && PrepareLater()) return shm::Progress::kSome;
   if (progress != shm::Progress::kDone) return progress;
   return Deliver() ? shm::Progress::kSome : shm::Progress::kDone;
 }
@@ -104,9 +105,19 @@ GradientStep::Waited GradientStep::longest_wait() const {
   return {static_cast<int>(longest - waited_.begin()), *longest};
 }
 
-bool GradientStep::MayLaunch() const {
+bool GradientStep::MayLaunch(size_t part) const {
   const bool waits_for_all = settings_.compressor != nullptr && settings_.compressor->waits_for_all();
-  return waits_for_all ? readiness_.remaining() == 0 : readiness_.full(parts_[next_].bucket);
+  return waits_for_all ? readiness_.remaining() == 0 : readiness_.full(parts_[part].bucket);
+}
+
+// While the call in course waits for others: something that a later part's call will need. Bounded, so that what
+// arrives meanwhile does not wait for long.
+bool GradientStep::PrepareLater() {
+  if (settings_.compressor == nullptr) return false;
+  for (size_t part = next_ + 1; part < parts_.size() && MayLaunch(part); ++part) {
+    if (settings_.compressor->Prepare(part, parts_, gradients_)) return true;
+  }
+  return false;
 }
 
 // An error is this rank's own.

@@ -73,8 +73,9 @@ class GradientStep final : public Pollable {
   bool AddWaits(std::vector<pollfd>& waits) const override;
 
  private:
-  bool MayLaunch() const;
+  bool MayLaunch(size_t part) const;
   void NoteWait(shm::Progress progress);
+  bool PrepareLater();
   absl::Status Launch();
   bool Deliver();
   void TellObserver(const absl::Status& status) const;

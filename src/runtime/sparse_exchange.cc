@@ -1,219 +1,380 @@
-// Sparse codecs, in two calls: every call costs the network's latency, which is most of what a sparse exchange takes.
-//   1. allreduce of the gradients that are not covered; with them it tells all how much each rank sends in the other:
-//      two floats a rank, which are 0 on all others, so that sums are exact
-//   2. allgather of the elements that each rank has chosen, which all add up in the order of ranks
+// Sparse codecs. Every call costs the network's latency, which is most of what a sparse exchange takes. Among few ranks
+// there are two:
+//   1. alltoall: how much this rank sends in the other, and its share of the gradients that are not covered, of which
+//      each rank adds up a slice (compression/plain_slices.h)
+//   2. allgather: those sums, and the elements that each rank has chosen, which all add up in the order of ranks
 //
-// What a rank sends there: for each covered gradient of the part u32 bytes, and a payload of compression/sparse.h.
+// Among more ranks than ExchangeSettings::most_gathered four, by runtime/sparse_split.h:
+//   1. alltoall: as above, of what it sends to each; and where it would have regions begin
+//   2. alltoall: the elements that it has chosen of each rank's region
+//   3. allgather: how many bytes the region's sum is, where the region begins in the next step, and sums as above
+//   4. allgather: the regions' sums
+//
+// Where hosts have several ranks, they first add up their gradients in the host's memory (runtime/host_reduction.h);
+// what is kept, chosen and sent is then of a rank's own piece of each gradient (runtime/host_pieces.h).
+//
+// A rank's chosen elements are, for each covered gradient of the part that it has a piece of, u32 bytes and a payload
+// of compression/sparse.h.
 #include <algorithm>
-#include <cmath>
-#include <cstring>
+#include <deque>
 #include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "compression/codec.h"
-#include "compression/dgc.h"
 #include "compression/payload.h"
 #include "runtime/compressed_exchange.h"
+#include "runtime/host_gradients.h"
+#include "runtime/host_pieces.h"
+#include "runtime/plain_part.h"
+#include "runtime/sparse_encoder.h"
+#include "runtime/sparse_split.h"
 
 namespace gyre::internal {
 
 namespace {
 
 using compression::Codec;
-using compression::DgcTensor;
-
-// Bytes that an entry of a sparse payload takes, and an element of a dense allreduce (twice over the wire).
-constexpr double kEntryBytes = 6, kDenseBytes = 8;
+using compression::Load;
+using compression::Store;
 
 class SparseExchange final : public CompressedExchange {
  public:
-  SparseExchange(const Compression& compression, ExchangeSettings settings, std::vector<std::unique_ptr<Codec>> codecs)
-      : settings_(std::move(settings)), codecs_(std::move(codecs)), sizes_(static_cast<size_t>(settings_.ranks)) {
-    if (const auto* const dgc = std::get_if<Dgc>(&compression)) dgc_ = *dgc;
-  }
+  SparseExchange(const Compression& compression, ExchangeSettings settings, const HostPieces& pieces,
+                 std::vector<std::unique_ptr<Codec>> codecs)
+      : settings_(std::move(settings)),
+        pieces_(pieces),
+        in_host_(pieces_.reduces()),
+        may_split_(SplitsSums(compression, pieces_.hosts(), settings_.most_gathered)),
+        encoder_(compression, settings_, pieces_, std::move(codecs)),
+        host_(settings_, pieces_, encoder_),
+        plain_(pieces_, settings_.rank, settings_.scale()),
+        split_(settings_.rank, settings_.ranks, settings_.scale(),
+               {ValuesOf(compression), settings_.link_bytes_per_second}, !in_host_),
+        sizes_(static_cast<size_t>(settings_.ranks)),
+        cuts_(sizes_.size()) {}
 
-  bool WantsNorm() const override { return dgc_ && dgc_->clip > 0; }
+  bool WantsNorm() const override { return encoder_.WantsNorm(); }
 
   void BeginStep(int64_t step, double norm) override {
-    step_ = step;
-    if (!dgc_) return;
-    clip_scale_ = compression::ClipScale(*dgc_, norm, settings_.ranks);
-    sparsity_ = compression::SparsityAt(*dgc_, step - 1);
-    if (InWarmup() && Loses(sparsity_)) sparsity_ = 0;
-    SetAll();
+    prepared_.clear();
+    encoder_.BeginStep(step, norm);
+    host_.BeginStep();
   }
 
-  bool dense_step() const override { return dgc_ && sparsity_ == 0; }
+  bool dense_step() const override { return encoder_.dense_step(); }
+  bool reduces_in_host() const override { return in_host_; }
+  bool within_host() const override { return within_host_; }
 
-  absl::Status Flush(int tensor, std::span<float> values) override {
-    Codec& codec = *codecs_[static_cast<size_t>(tensor)];
-    if (!dgc_) {
-      const std::span<float> kept = codec.state()[0];
-      for (size_t i = 0; i < kept.size(); ++i) {
-        values[i] += kept[i];
-        kept[i] = 0;
-      }
-      return absl::OkStatus();
-    }
-    auto& accumulator = static_cast<DgcTensor&>(codec);
-    accumulator.Set(0, clip_scale_);
-    RETURN_IF_ERROR(Annotate(accumulator.Encode(values, step_, payload_), NameOf(tensor)));
-    accumulator.Set(sparsity_, clip_scale_);
-    std::ranges::fill(values, 0.0f);
-    return decoder_.DecodeAdd(payload_, 1, values);
+  absl::Status Flush(int tensor, std::span<float> values) override { return encoder_.Flush(tensor, values); }
+
+  bool Prepare(const ExchangePart& part) override {
+    if (in_host_) return false;  // the host's sums come first
+    const auto known =
+        std::ranges::find_if(prepared_, [&](const SparseEncoding& each) { return each.part.tensors == part.tensors; });
+    SparseEncoding& encoding = known != prepared_.end() ? *known : prepared_.emplace_back(SparseEncoding{.part = part});
+    return encoder_.EncodeNext(encoding);
   }
 
   void Begin(ExchangePart part) override {
-    part_ = std::move(part);
-    round_ = Round::kDense;
+    if (!prepared_.empty() && prepared_.front().part.tensors == part.tensors) {
+      own_ = std::move(prepared_.front());
+      prepared_.pop_front();
+    } else {
+      own_ = {.part = std::move(part)};
+    }
+    if (in_host_) host_.Begin(own_.part);
+    round_ = in_host_ ? Round::kInHost : Round::kAnnounce;
     sent_bytes_ = 0;
   }
 
   absl::StatusOr<std::optional<Call>> Next() override {
+    within_host_ = false;
     switch (round_) {
-      case Round::kDense:
-        RETURN_IF_ERROR(Encode());
-        round_ = Round::kPayloads;
-        return Call{.kind = CallKind::kAllReduce, .in = FloatsView(dense_), .out = FloatsView(dense_)};
-      case Round::kPayloads: round_ = Round::kEnd; return GatherPayloads();
+      case Round::kInHost:
+        if (auto call = host_.Next()) {
+          within_host_ = true;
+          return call;
+        }
+        own_.plain = host_.TakePlain();
+        [[fallthrough]];
+      case Round::kAnnounce:
+        while (encoder_.EncodeNext(own_)) {
+        }
+        RETURN_IF_ERROR(own_.status);
+        RETURN_IF_ERROR(BeginSplit());
+        round_ = splits_ ? Round::kSlices : Round::kPayloads;
+        return Announce();
+      case Round::kPayloads:
+        RETURN_IF_ERROR(ReadAnnouncements());
+        round_ = Round::kEnd;
+        return GatherPayloads();
+      case Round::kSlices:
+        RETURN_IF_ERROR(ReadAnnouncements());
+        round_ = Round::kSums;
+        return SendSlices();
+      case Round::kSums:
+        RETURN_IF_ERROR(SumSlices());
+        round_ = Round::kRegions;
+        return AnnounceSums();
+      case Round::kRegions:
+        RETURN_IF_ERROR(ReadSums());
+        round_ = Round::kEnd;
+        return Gather(split_.sum());
       case Round::kEnd: break;
     }
-    RETURN_IF_ERROR(Deliver());
+    RETURN_IF_ERROR(splits_ ? split_.Deliver(received_, sizes_, cuts_) : AddAll());
+    DeliverPlain();
     return std::nullopt;
   }
 
   int64_t sent_bytes() const override { return sent_bytes_; }
 
-  std::vector<compression::StateArrays> state() override {
-    std::vector<compression::StateArrays> all;
-    for (const auto& codec : codecs_) {
-      if (codec != nullptr) all.push_back(codec->state());
-    }
-    return all;
-  }
+  std::vector<compression::StateArrays> state() override { return in_host_ ? host_.HandOver() : encoder_.state(); }
 
  private:
-  enum class Round { kDense, kPayloads, kEnd };
-  using Length = uint32_t;
-  static constexpr size_t kSizeUnit = 1 << 16;
+  enum class Round { kInHost, kAnnounce, kPayloads, kSlices, kSums, kRegions, kEnd };
+  using Length = SparseEncoding::Length;
 
-  const std::string& NameOf(int tensor) const { return settings_.tensors[static_cast<size_t>(tensor)].name; }
-  Codec* CodecOf(size_t i) const { return codecs_[static_cast<size_t>(part_.tensors[i])].get(); }
-
-  bool InWarmup() const {
-    return dgc_->warmup_steps > 0 && (step_ - 1) / dgc_->warmup_steps < std::ssize(dgc_->warmup);
-  }
-  bool Loses(double sparsity) const { return settings_.ranks * (1 - sparsity) * kEntryBytes >= kDenseBytes; }
-
-  void SetAll() {
-    for (const auto& codec : codecs_) {
-      if (codec != nullptr) static_cast<DgcTensor&>(*codec).Set(sparsity_, clip_scale_);
-    }
-  }
-
-  absl::Status Encode() {
-    dense_.assign(2 * sizes_.size(), 0.0f);
-    sent_.clear();
-    for (size_t i = 0; i < part_.tensors.size(); ++i) {
-      const std::span<float> values = part_.values[i];
-      Codec* const codec = CodecOf(i);
-      if (codec == nullptr) {
-        dense_.insert(dense_.end(), values.begin(), values.end());
-        continue;
-      }
-      RETURN_IF_ERROR(Annotate(codec->Encode(values, step_, payload_), NameOf(part_.tensors[i])));
-      const size_t at = sent_.size();
-      sent_.resize(at + sizeof(Length) + payload_.size());
-      compression::Store(&sent_[at], static_cast<Length>(payload_.size()));
-      std::memcpy(&sent_[at + sizeof(Length)], payload_.data(), payload_.size());
-    }
-    const size_t own = 2 * static_cast<size_t>(settings_.rank);
-    const size_t units = sent_.size() / kSizeUnit;
-    dense_[own] = static_cast<float>(sent_.size() - units * kSizeUnit);
-    dense_[own + 1] = static_cast<float>(units);
-    sent_bytes_ = std::ssize(sent_) + std::ssize(dense_) * static_cast<int64_t>(sizeof(float));
-    return absl::OkStatus();
-  }
-
-  absl::StatusOr<std::optional<Call>> GatherPayloads() {
-    // A payload is never much larger than its gradient with a bit for each position.
-    int64_t most = 0;
-    for (const auto& values : part_.values) most += 4096 + 8 * std::ssize(values);
-    for (size_t rank = 0; rank < sizes_.size(); ++rank) {
-      const double size = dense_[2 * rank] + double{kSizeUnit} * dense_[2 * rank + 1];
-      if (!(size >= 0 && size <= static_cast<double>(most))) {
-        return absl::DataLossError(absl::StrCat("rank ", rank, " sends ", size, " bytes of a bucket"));
-      }
-      sizes_[rank] = static_cast<int64_t>(size);
-    }
-    received_.resize(static_cast<size_t>(std::accumulate(sizes_.begin(), sizes_.end(), int64_t{0})));
-    return Call{.kind = CallKind::kAllGather, .in = BytesView(sent_), .out = BytesView(received_), .counts = sizes_};
-  }
-
-  absl::Status Deliver() {
-    const float* dense = dense_.data() + 2 * sizes_.size();
-    const float scale = settings_.scale();
-    for (size_t i = 0; i < part_.tensors.size(); ++i) {
-      const std::span<float> values = part_.values[i];
-      if (CodecOf(i) != nullptr) {
-        std::ranges::fill(values, 0.0f);
-      } else {
-        for (float& value : values) value = scale * *dense++;
-      }
-    }
-    std::span<const std::byte> rest = received_;
-    for (size_t rank = 0; rank < sizes_.size(); ++rank) {
-      const auto size = static_cast<size_t>(sizes_[rank]);
-      RETURN_IF_ERROR(Annotate(AddPayloads(rest.first(size)), absl::StrCat("from rank ", rank)));
-      rest = rest.subspan(size);
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status AddPayloads(std::span<const std::byte> bytes) {
-    const float scale = settings_.scale();
-    for (size_t i = 0; i < part_.tensors.size(); ++i) {
-      if (CodecOf(i) == nullptr) continue;
+  // Calls visit(covered gradient's piece, payload) for each that `rank` has sent.
+  template <typename Visit>
+  absl::Status VisitPayloads(int rank, std::span<const std::byte> bytes, const Visit& visit) {
+    for (size_t i = 0; i < own_.part.tensors.size(); ++i) {
+      const std::span<float> values = own_.part.values[i];
+      const auto piece = pieces_.Of(std::ssize(values), pieces_.local(rank));
+      if (encoder_.goes_plain(own_.part, i) || piece.count == 0) continue;
       if (bytes.size() < sizeof(Length)) return absl::DataLossError("compressed gradients are cut short");
-      const auto length = size_t{compression::Load<Length>(bytes.data())};
+      const auto length = size_t{Load<Length>(bytes.data())};
       bytes = bytes.subspan(sizeof(Length));
       if (bytes.size() < length) return absl::DataLossError("compressed gradients are cut short");
-      RETURN_IF_ERROR(
-          Annotate(decoder_.DecodeAdd(bytes.first(length), scale, part_.values[i]), NameOf(part_.tensors[i])));
+      RETURN_IF_ERROR(Annotate(visit(piece.of(values), bytes.first(length)), encoder_.NameOf(own_.part.tensors[i])));
       bytes = bytes.subspan(length);
     }
     return bytes.empty() ? absl::OkStatus() : absl::DataLossError("compressed gradients have bytes left over");
   }
 
+  absl::Status BeginSplit() {
+    std::vector<std::span<float>> covered;
+    int64_t elements = 0;
+    for (size_t i = 0; i < own_.part.tensors.size(); ++i) {
+      if (encoder_.goes_plain(own_.part, i)) continue;
+      covered.push_back(own_.part.values[i]);
+      elements += std::ssize(covered.back());
+    }
+    splits_ = may_split_ && !covered.empty() && SparseSplit::Fits(elements);
+    if (!splits_) return absl::OkStatus();
+    split_.Begin(own_.part.tensors, std::move(covered));
+    RETURN_IF_ERROR(VisitPayloads(settings_.rank, own_.payloads,
+                                  [this](std::span<float> piece, auto payload) { return split_.Add(piece, payload); }));
+    split_.Cut();
+    return absl::OkStatus();
+  }
+
+  // --- The first call ---
+
+  // u64 bytes of what follows later; where sums are split also i64 where the receiver's region should begin.
+  size_t announcement_bytes() const { return splits_ ? 16 : 8; }
+
+  Call Announce() {
+    plain_.Begin(encoder_.KindOf(own_.part), std::move(own_.plain), std::move(own_.kept),
+                 encoder_.PlainTotals(own_.part));
+    sent_.clear();
+    counts_.clear();
+    for (int rank = 0; rank < settings_.ranks; ++rank) {
+      const size_t at = sent_.size();
+      const auto bytes = splits_ ? static_cast<uint64_t>(split_.slice_bytes()[static_cast<size_t>(rank)])
+                                 : uint64_t{own_.payloads.size()};
+      sent_.resize(at + announcement_bytes() + static_cast<size_t>(plain_.bytes_to(rank)));
+      Store(&sent_[at], bytes);
+      if (splits_) Store(&sent_[at + 8], split_.ProposedCut(rank));
+      plain_.Encode(rank, sent_.data() + at + announcement_bytes());
+      counts_.push_back(static_cast<int64_t>(sent_.size() - at));
+    }
+    receive_counts_.clear();
+    for (int rank = 0; rank < settings_.ranks; ++rank) {
+      receive_counts_.push_back(static_cast<int64_t>(announcement_bytes()) + plain_.bytes_from(rank));
+    }
+    received_.resize(Sum(receive_counts_));
+    return Counted({.kind = CallKind::kAllToAll,
+                    .in = BytesView(sent_),
+                    .out = BytesView(received_),
+                    .counts = counts_,
+                    .receive_counts = receive_counts_});
+  }
+
+  absl::Status ReadAnnouncements() {
+    const std::byte* from = received_.data();
+    int64_t cut = 0;
+    for (size_t rank = 0; rank < sizes_.size(); from += receive_counts_[rank++]) {
+      RETURN_IF_ERROR(ReadSize(rank, from));
+      if (splits_) cut += std::clamp<int64_t>(Load<int64_t>(from + 8), 0, UINT32_MAX);
+      plain_.Add(static_cast<int>(rank), from + announcement_bytes());
+    }
+    cut_ = cut / settings_.ranks;
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadSize(size_t rank, const std::byte* from) {
+    // A payload is never much larger than its gradient with a bit for each position.
+    uint64_t most = 4096;
+    for (const auto& values : own_.part.values) most += 4096 + 8 * values.size();
+    const auto size = Load<uint64_t>(from);
+    if (size > most) return absl::DataLossError(absl::StrCat("rank ", rank, " sends ", size, " bytes of a bucket"));
+    sizes_[rank] = static_cast<int64_t>(size);
+    return absl::OkStatus();
+  }
+
+  static size_t Sum(const std::vector<int64_t>& counts) {
+    return static_cast<size_t>(std::accumulate(counts.begin(), counts.end(), int64_t{0}));
+  }
+
+  Call Counted(const Call& call) {
+    sent_bytes_ += call.in.count;
+    return call;
+  }
+
+  // Of sizes_ bytes from each rank.
+  Call Gather(std::vector<std::byte>& own) {
+    received_.resize(Sum(sizes_));
+    return Counted({.kind = CallKind::kAllGather, .in = BytesView(own), .out = BytesView(received_), .counts = sizes_});
+  }
+
+  // --- Few ranks ---
+
+  Call GatherPayloads() {
+    sent_.resize(static_cast<size_t>(plain_.sum_bytes(settings_.rank)));
+    plain_.EncodeSum(sent_.data());
+    sent_.insert(sent_.end(), own_.payloads.begin(), own_.payloads.end());
+    for (size_t rank = 0; rank < sizes_.size(); ++rank) sizes_[rank] += plain_.sum_bytes(static_cast<int>(rank));
+    return Gather(sent_);
+  }
+
+  absl::Status AddAll() {
+    std::span<const std::byte> rest = received_;
+    const auto add = [this](std::span<float> piece, std::span<const std::byte> payload) {
+      return decoder_.DecodeAdd(payload, settings_.scale(), piece);
+    };
+    for (int rank = 0; rank < settings_.ranks; ++rank) {
+      const auto size = static_cast<size_t>(sizes_[static_cast<size_t>(rank)]);
+      const auto plain = static_cast<size_t>(plain_.sum_bytes(rank));
+      plain_.DecodeSum(rank, rest.data());
+      RETURN_IF_ERROR(
+          Annotate(VisitPayloads(rank, rest.subspan(plain, size - plain), add), absl::StrCat("from rank ", rank)));
+      rest = rest.subspan(size);
+    }
+    return absl::OkStatus();
+  }
+
+  // --- Many ranks ---
+
+  Call SendSlices() {
+    counts_.assign(split_.slice_bytes().begin(), split_.slice_bytes().end());
+    received_.resize(Sum(sizes_));
+    return Counted({.kind = CallKind::kAllToAll,
+                    .in = BytesView(split_.slices()),
+                    .out = BytesView(received_),
+                    .counts = counts_,
+                    .receive_counts = sizes_});
+  }
+
+  absl::Status SumSlices() {
+    std::vector<int> covered;
+    for (size_t i = 0; i < own_.part.tensors.size(); ++i) {
+      if (!encoder_.goes_plain(own_.part, i)) covered.push_back(own_.part.tensors[i]);
+    }
+    return split_.Sum(received_, sizes_, [&](size_t tensor, size_t element, float value) {
+      encoder_.ArraysOf(covered[tensor]).back()[element] += value;
+    });
+  }
+
+  Call AnnounceSums() {
+    counts_.clear();
+    for (int rank = 0; rank < settings_.ranks; ++rank) counts_.push_back(16 + plain_.sum_bytes(rank));
+    sent_.resize(static_cast<size_t>(counts_[static_cast<size_t>(settings_.rank)]));
+    Store(sent_.data(), uint64_t{split_.sum().size()});
+    Store(&sent_[8], cut_);
+    plain_.EncodeSum(sent_.data() + 16);
+    received_.resize(Sum(counts_));
+    return Counted(
+        {.kind = CallKind::kAllGather, .in = BytesView(sent_), .out = BytesView(received_), .counts = counts_});
+  }
+
+  absl::Status ReadSums() {
+    const std::byte* from = received_.data();
+    for (size_t rank = 0; rank < sizes_.size(); from += counts_[rank++]) {
+      RETURN_IF_ERROR(ReadSize(rank, from));
+      cuts_[rank] = Load<int64_t>(from + 8);
+      plain_.DecodeSum(static_cast<int>(rank), from + 16);
+    }
+    return absl::OkStatus();
+  }
+
+  // --- The end ---
+
+  void DeliverPlain() {
+    for (int piece = 0; piece < pieces_.pieces(); ++piece) {
+      auto from = plain_.elements(piece).begin();
+      encoder_.ForEachPlain(own_.part, piece, [&](size_t, std::span<float> values) {
+        std::copy_n(from, values.size(), values.begin());
+        from += std::ssize(values);
+      });
+    }
+    if (plain_.kept().empty()) return;
+    auto kept = plain_.kept().begin();
+    encoder_.ForEachPlain(own_.part, pieces_.local(settings_.rank), [&](size_t i, std::span<float> values) {
+      std::copy_n(kept, values.size(), encoder_.ArraysOf(own_.part.tensors[i])[0].data());
+      kept += std::ssize(values);
+    });
+  }
+
   const ExchangeSettings settings_;
-  const std::vector<std::unique_ptr<Codec>> codecs_;  // by place; null: not covered
-  std::optional<Dgc> dgc_;                            // then codecs are DgcTensors
-  int64_t step_ = 0;
-  double sparsity_ = 0;
-  float clip_scale_ = 1;
-  ExchangePart part_;
-  Round round_ = Round::kDense;
+  const HostPieces pieces_;  // each rank a host of its own where none reduce in theirs
+  const bool in_host_;
+  const bool may_split_;
+  SparseEncoder encoder_;
+  HostGradients host_;
+  std::deque<SparseEncoding> prepared_;  // parts to come
+  SparseEncoding own_;                   // the part that was begun
+  bool splits_ = false;                  // likewise
+  bool within_host_ = false;             // the call that Next gave last
+  Round round_ = Round::kAnnounce;
+  PlainPart plain_;
+  SparseSplit split_;
   int64_t sent_bytes_ = 0;
-  std::vector<float> dense_;
-  std::vector<std::byte> payload_, sent_, received_;
-  std::vector<int64_t> sizes_;  // of what each rank sends
+  std::vector<std::byte> sent_, received_;
+  std::vector<int64_t> counts_, receive_counts_;
+  std::vector<int64_t> sizes_;  // of what each rank sends next
+  std::vector<int64_t> cuts_;   // where regions begin in the next step
+  int64_t cut_ = 0;             // this rank's
   compression::Decoder decoder_;
 };
+
+// A rank's clipping is by the norm of its own gradient: then each counts as a host of its own.
+std::vector<int> HostsOf(const Compression& compression, const ExchangeSettings& settings) {
+  const auto* const dgc = std::get_if<Dgc>(&compression);
+  const bool apart =
+      settings.hosts.empty() || std::ranges::max(settings.hosts) == 0 || (dgc != nullptr && dgc->clip > 0);
+  if (!apart) return settings.hosts;
+  std::vector<int> hosts(static_cast<size_t>(settings.ranks));
+  std::iota(hosts.begin(), hosts.end(), 0);
+  return hosts;
+}
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CompressedExchange>> MakeSparseExchange(const Compression& compression,
                                                                        ExchangeSettings settings) {
+  const HostPieces pieces(HostsOf(compression, settings));
   std::vector<std::unique_ptr<Codec>> codecs;
   for (const ExchangeTensor& tensor : settings.tensors) {
     codecs.emplace_back();
     if (!tensor.covered) continue;
-    ASSIGN_OR_RETURN(codecs.back(), compression::MakeCodec(compression, tensor.count,
-                                                           {.link_bytes_per_second = settings.link_bytes_per_second}));
+    ASSIGN_OR_RETURN(codecs.back(),
+                     compression::MakeCodec(compression, pieces.Of(tensor.count, pieces.local(settings.rank)).count,
+                                            {.link_bytes_per_second = settings.link_bytes_per_second}));
   }
-  return std::make_unique<SparseExchange>(compression, std::move(settings), std::move(codecs));
+  return std::make_unique<SparseExchange>(compression, std::move(settings), pieces, std::move(codecs));
 }
 
 }  // namespace gyre::internal

@@ -56,6 +56,23 @@ TEST(Codec, EveryOneGoesThereAndBackAtEverySize) {
   }
 }
 
+TEST(Codec, ClearsTheGradientAndSendsTheSame) {
+  Mutator random(3);
+  std::vector<std::byte> expected, payload;
+  for (const char* name : kAll) {
+    for (const int64_t count : {0, 1, 63, 257, 5001}) {
+      const auto codec = Make(name, count), other = Make(name, count);
+      for (int step = 0; step < 3; ++step) {
+        auto gradient = ExactGradient(random, count);
+        ASSERT_THAT(codec->Encode(gradient, step, expected), IsOk());
+        ASSERT_THAT(other->EncodeAndClear(gradient, step, payload), IsOk());
+        ASSERT_EQ(payload, expected) << name << " " << count;
+        ASSERT_EQ(gradient, std::vector<float>(static_cast<size_t>(count))) << name << " " << count;
+      }
+    }
+  }
+}
+
 // What was sent and what is kept is what was given, bit by bit: with momentum 0, over 1,000 steps of random shapes.
 TEST(Codec, NothingIsLostBitByBitOverAThousandSteps) {
   Mutator random(2);

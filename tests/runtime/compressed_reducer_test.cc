@@ -2,9 +2,11 @@
 // unless a test forces it too.
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -187,6 +189,15 @@ TEST_P(EveryCodec, LosesNothingOverHosts) {
   });
 }
 
+// Hosts of several ranks reduce in their memory first; with 3 + 1, one rank of each host has all of every gradient.
+TEST(CompressedReducer, HostsReduceFirstAndLoseNothing) {
+  for (const support::HostSizes& hosts : {support::HostSizes{2, 2}, support::HostSizes{3, 1}}) {
+    for (const char* name : {"dgc:0.9", "topk:0.9", "randomk:0.9"}) {
+      RunThreads(4, [&](const Rank& rank) { ExpectNothingIsLost(rank, name, JoinJob(rank, JobOptions(rank, hosts))); });
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Names, EveryCodec,
                          testing::Values("fp16", "bf16", "fp8", "fp8-e5m2", "int8", "int4", "sign", "ternary",
                                          "topk:0.9", "topk-sampled:0.9", "randomk:0.9", "powersgd:2", "dgc:0.9"),
@@ -258,8 +269,10 @@ TEST(CompressionCost, PaysOnSlowNetworksOnly) {
   }
   // An allgather loses to an allreduce where many ranks send much.
   const NetworkShape many{.hosts = 512, .ranks = 512, .most_local = 1, .bytes_per_second = 125e6};
-  const Compression weak = TopK{.sparsity = 0.99};
-  EXPECT_GT(CompressedSeconds(weak, kElements, 0, internal::PayloadShare(weak, 1, 1), {}, many), dense(many));
+  const Compression random = RandomK{.sparsity = 0.99}, top = TopK{.sparsity = 0.99};
+  EXPECT_GT(CompressedSeconds(random, kElements, 0, internal::PayloadShare(random, 1, 1), {}, many), dense(many));
+  // Sums by regions are never more than the dense ones.
+  EXPECT_LT(CompressedSeconds(top, kElements, 0, internal::PayloadShare(top, 1, 1), {}, many), dense(many));
 }
 
 TEST(CompressionRequest, IsReadFromTheVariableWhereOptionsSayNothing) {
@@ -368,34 +381,41 @@ TEST(CompressedReducer, DgcWarmsUpDenseWhereThatIsLess) {
 
 // --- State ---
 
+void ExpectGoesOn(const Compression& compression, const support::HostSizes& hosts) {
+  const int ranks = std::accumulate(hosts.begin(), hosts.end(), 0);
+  RunThreads(ranks, [&](const Rank& rank) {
+    const ReducerOptions options{.compression = compression, .always_compress = true};
+    Worker first, second;
+    ASSERT_THAT(first.Start(JoinJob(rank, JobOptions(rank, hosts)), options), IsOk());
+    for (int64_t step = 1; step <= 3; ++step) ASSERT_THAT(first.Step(step), IsOk());
+    const std::vector<std::byte> saved = first.reducer->SaveCompression();
+    ASSERT_THAT(first.Step(4), IsOk());
+    // In the same job: another reducer of it.
+    second.runtime = std::move(first.runtime);
+    second.reducer = *GradientReducer::Create(second.runtime->world(), options);
+    for (size_t t = 0; t < kShapes.size(); ++t) {
+      second.index.push_back(*second.reducer->Register(absl::StrCat("layer", t), kShapes[t]));
+    }
+    const std::span<const std::byte> all[] = {saved};
+    EXPECT_THAT(second.reducer->RestoreCompression(all), MatchesStatus(StatusCode::kFailedPrecondition, "started"));
+    ASSERT_THAT(second.reducer->Start(), IsOk());
+    const std::span<const std::byte> damaged[] = {std::span(saved).first(saved.size() - 1)};
+    EXPECT_THAT(second.reducer->RestoreCompression(damaged), MatchesStatus(StatusCode::kDataLoss, "checksum"));
+    ASSERT_THAT(second.reducer->RestoreCompression(all), IsOk());
+    ASSERT_THAT(second.Step(4), IsOk());
+    for (size_t t = 0; t < kShapes.size(); ++t) {
+      EXPECT_EQ(std::memcmp(first.values(t).data(), second.values(t).data(), first.values(t).size_bytes()), 0) << t;
+    }
+    first.reducer.reset();
+  });
+}
+
 TEST(CompressedReducer, GoesOnFromItsState) {
   for (const Compression& compression : {Compression(Int8{}), Compression(Dgc{.sparsity = 0.95})}) {
-    RunThreads(2, [&](const Rank& rank) {
-      const ReducerOptions options{.compression = compression, .always_compress = true};
-      Worker first, second;
-      ASSERT_THAT(first.Start(JoinJob(rank), options), IsOk());
-      for (int64_t step = 1; step <= 3; ++step) ASSERT_THAT(first.Step(step), IsOk());
-      const std::vector<std::byte> saved = first.reducer->SaveCompression();
-      ASSERT_THAT(first.Step(4), IsOk());
-      // In the same job: another reducer of it.
-      second.runtime = std::move(first.runtime);
-      second.reducer = *GradientReducer::Create(second.runtime->world(), options);
-      for (size_t t = 0; t < kShapes.size(); ++t) {
-        second.index.push_back(*second.reducer->Register(absl::StrCat("layer", t), kShapes[t]));
-      }
-      const std::span<const std::byte> all[] = {saved};
-      EXPECT_THAT(second.reducer->RestoreCompression(all), MatchesStatus(StatusCode::kFailedPrecondition, "started"));
-      ASSERT_THAT(second.reducer->Start(), IsOk());
-      const std::span<const std::byte> damaged[] = {std::span(saved).first(saved.size() - 1)};
-      EXPECT_THAT(second.reducer->RestoreCompression(damaged), MatchesStatus(StatusCode::kDataLoss, "checksum"));
-      ASSERT_THAT(second.reducer->RestoreCompression(all), IsOk());
-      ASSERT_THAT(second.Step(4), IsOk());
-      for (size_t t = 0; t < kShapes.size(); ++t) {
-        EXPECT_EQ(std::memcmp(first.values(t).data(), second.values(t).data(), first.values(t).size_bytes()), 0) << t;
-      }
-      first.reducer.reset();
-    });
+    ExpectGoesOn(compression, {2});
   }
+  ExpectGoesOn(Dgc{.sparsity = 0.95}, {2, 2});
+  ExpectGoesOn(TopK{.sparsity = 0.9}, {3, 1});
 }
 
 // --- What goes wrong ---
@@ -453,6 +473,45 @@ TEST(CompressedReducer, ALateRankIsNamed) {
     ASSERT_FALSE(late.ok());
     EXPECT_NE(late.status().message().find("rank 1"), std::string::npos) << late.status();
   });
+}
+
+// Where hosts reduce first, calls are within a host or between hosts: whichever fails, all ranks learn.
+TEST(CompressedReducer, WhereHostsReduceFirstFailuresReachAllRanks) {
+  for (const support::HostSizes& hosts : {support::HostSizes{2, 2}, support::HostSizes{3, 1}}) {
+    RunThreads(4, [&](const Rank& rank) {
+      Worker worker;
+      const Dgc dgc{.non_finite = Dgc::NonFinite::kRefuse};
+      ASSERT_THAT(worker.Start(JoinJob(rank, JobOptions(rank, hosts)), {.compression = dgc, .always_compress = true}),
+                  IsOk());
+      for (size_t t = 0; t < kShapes.size(); ++t) {
+        std::ranges::fill(worker.values(t), 1.0f);
+        if (rank.rank == 3 && t == 2) worker.values(t)[5] = std::numeric_limits<float>::infinity();
+        worker.reducer->Ready(worker.index[t]).IgnoreError();
+      }
+      const auto ended = worker.reducer->Wait();  // whoever answers for the element refuses it
+      ASSERT_FALSE(ended.ok());
+      EXPECT_NE(ended.status().message().find("layer2"), std::string::npos) << ended.status();
+    });
+    RunThreads(4, [&](const Rank& rank) {
+      Worker worker;
+      const ReducerOptions options{
+          .compression = TopK{}, .always_compress = true, .timeout = std::chrono::milliseconds(500)};
+      ASSERT_THAT(worker.Start(JoinJob(rank, JobOptions(rank, hosts)), options), IsOk());
+      const auto begin = std::chrono::steady_clock::now();
+      const auto late = rank.rank != 1 ? worker.Step(1) : worker.reducer->Wait();
+      ASSERT_FALSE(late.ok());
+      EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+      EXPECT_NE(late.status().message().find("rank 1"), std::string::npos) << late.status();
+    });
+    RunThreads(4, [&](const Rank& rank) {
+      Worker worker;
+      ASSERT_THAT(
+          worker.Start(JoinJob(rank, JobOptions(rank, hosts)), {.compression = TopK{}, .always_compress = true}),
+          IsOk());
+      if (rank.rank == 2) return;  // leaves
+      EXPECT_FALSE(worker.Step(1).ok());
+    });
+  }
 }
 
 // --- With an optimizer ---

@@ -1,0 +1,78 @@
+#include "compression/split_sum.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "compression/payload.h"
+#include "compression/quantize.h"
+
+namespace gyre::compression {
+
+namespace {
+
+PayloadKind DenseKind(ValueType values) {
+  switch (values) {
+    case ValueType::kF16: return PayloadKind::kF16;
+    case ValueType::kBF16: return PayloadKind::kBF16;
+    default: return PayloadKind::kF32;
+  }
+}
+
+}  // namespace
+
+std::vector<int64_t> EvenCuts(int64_t count, int parts) {
+  std::vector<int64_t> cuts;
+  for (int part = 0; part <= parts; ++part) cuts.push_back(count / parts * part + count % parts * part / parts);
+  return cuts;
+}
+
+int64_t BalancedCut(std::span<const uint32_t> positions, int64_t count, int part, int parts) {
+  if (part == 0) return 0;
+  if (positions.empty()) return count / parts * part + count % parts * part / parts;
+  const size_t before = positions.size() * static_cast<size_t>(part) / static_cast<size_t>(parts);
+  return positions[before];
+}
+
+double UnionDensity(double density, int ranks) {
+  return 1 - std::pow(1 - density, ranks);
+}
+
+void RegionSum::Encode(const SparseOptions& options, std::vector<std::byte>& out) {
+  positions_.clear();
+  values_.clear();
+  for (size_t i = 0; i < sum_.size(); ++i) {
+    if (sum_[i] == 0) continue;
+    positions_.push_back(static_cast<uint32_t>(i));
+    values_.push_back(sum_[i]);
+  }
+  const auto count = static_cast<int64_t>(sum_.size());
+  const PayloadKind dense = DenseKind(options.values);
+  const size_t dense_bytes = kPayloadHeaderBytes + static_cast<size_t>(QuantizedBytes(dense, count));
+  EncodeSparse(positions_, values_, count, options, out);
+  if (out.size() <= dense_bytes) {
+    for (size_t i = 0; i < positions_.size(); ++i) sum_[positions_[i]] = values_[i];  // the rounding errors
+    return;
+  }
+  out.resize(dense_bytes);
+  StoreHeader(out.data(), {dense, 0, count});
+  Quantize(dense, nullptr, sum_.data(), count, 0, out.data() + kPayloadHeaderBytes);
+}
+
+absl::Status RegionReader::Read(std::span<const std::byte> bytes, int64_t count) {
+  const auto header = LoadHeader(bytes);
+  if (!header || header->count != count) {
+    return absl::DataLossError(absl::StrCat("payload: none of a region of ", count, " elements"));
+  }
+  dense_ = header->kind != PayloadKind::kSparse;
+  if (!dense_) return sparse_.Decode(bytes, count);
+  values_.assign(static_cast<size_t>(count), 0.0f);
+  RETURN_IF_ERROR(decoder_.DecodeAdd(bytes, 1, values_));
+  positions_.resize(values_.size());
+  std::iota(positions_.begin(), positions_.end(), 0u);
+  return absl::OkStatus();
+}
+
+}  // namespace gyre::compression

@@ -1,0 +1,153 @@
+#include "compression/split_sum.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "compression/payload.h"
+#include "compression/plain_slices.h"
+#include "support/mutator.h"
+#include "support/status_matchers.h"
+
+namespace gyre::compression {
+namespace {
+
+using support::IsOk;
+using support::MatchesStatus;
+using support::Mutator;
+
+TEST(SplitSum, EvenCutsCoverAll) {
+  for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{5}, int64_t{1000}, int64_t{UINT32_MAX}}) {
+    for (const int parts : {1, 3, 7, 64}) {
+      const auto cuts = EvenCuts(count, parts);
+      ASSERT_EQ(static_cast<int>(cuts.size()), parts + 1);
+      EXPECT_EQ(cuts.front(), 0);
+      EXPECT_EQ(cuts.back(), count);
+      for (int part = 0; part < parts; ++part) EXPECT_LE(cuts[part + 1] - cuts[part], count / parts + 1);
+      EXPECT_TRUE(std::ranges::is_sorted(cuts));
+    }
+  }
+}
+
+TEST(SplitSum, BalancedCutsHaveAsManyEntriesEach) {
+  std::vector<uint32_t> positions;  // ever sparser
+  for (uint32_t i = 0; i < 300; ++i) positions.push_back(i * i);
+  for (const int parts : {1, 2, 7, 300}) {
+    size_t before = 0;
+    for (int part = 1; part <= parts; ++part) {
+      const int64_t cut = part < parts ? BalancedCut(positions, 90'000, part, parts) : 90'000;
+      const auto end = std::ranges::lower_bound(positions, cut, {}, [](uint32_t at) { return int64_t{at}; });
+      const auto entries = static_cast<size_t>(end - positions.begin());
+      EXPECT_LE(entries - before, 300u / static_cast<size_t>(parts) + 1) << part << " of " << parts;
+      before = entries;
+    }
+    EXPECT_EQ(before, positions.size());
+  }
+  EXPECT_EQ(BalancedCut({}, 100, 1, 4), 25);
+  EXPECT_EQ(BalancedCut(positions, 90'000, 0, 4), 0);
+}
+
+// What is encoded of a sum is read back; few elements by their positions, more by a bitmap, nearly all of them dense.
+TEST(SplitSum, SumsAreSparseOrDenseWhicheverIsSmaller) {
+  Mutator random(5);
+  RegionSum region;
+  RegionReader reader;
+  std::vector<std::byte> payload;
+  for (const ValueType type : {ValueType::kF32, ValueType::kF16, ValueType::kBF16}) {
+    for (const int64_t count : {0, 1, 31, 4000}) {
+      for (const uint64_t of_eight : {0, 1, 4, 8}) {
+        std::vector<uint32_t> positions;
+        std::vector<float> values;
+        for (uint32_t i = 0; i < count; ++i) {
+          if (random.Below(8) >= of_eight) continue;
+          positions.push_back(i);
+          values.push_back(static_cast<float>(random.Below(999)) - 500.5f);
+        }
+        auto given = values;
+        EncodeSparse(positions, given, count, {}, payload);
+        region.Begin(count);
+        ASSERT_THAT(region.Add(payload, 0.5f), IsOk());
+        ASSERT_THAT(region.Add(payload, 1), IsOk());
+        region.Encode({.values = type}, payload);
+        const bool dense = Load<uint8_t>(payload.data()) != static_cast<uint8_t>(PayloadKind::kSparse);
+        EXPECT_EQ(dense, count == 1 || (count > 1 && of_eight == 8)) << count << " " << of_eight;
+        ASSERT_THAT(reader.Read(payload, count), IsOk());
+        std::vector<float> sum(region.sum().begin(), region.sum().end());  // the rounding errors
+        for (size_t i = 0; i < reader.positions().size(); ++i) sum[reader.positions()[i]] += reader.values()[i];
+        for (size_t i = 0; i < positions.size(); ++i) {
+          ASSERT_EQ(sum[positions[i]], 1.5f * values[i]);
+          sum[positions[i]] = 0;
+        }
+        EXPECT_EQ(std::ranges::count(sum, 0.0f), count);
+      }
+    }
+  }
+}
+
+TEST(SplitSum, WhatIsNoSumIsRefused) {
+  RegionSum region;
+  RegionReader reader;
+  std::vector<std::byte> payload;
+  region.Begin(100);
+  region.Encode({}, payload);
+  EXPECT_THAT(reader.Read(payload, 99), MatchesStatus(absl::StatusCode::kDataLoss, "of a region of 99"));
+  EXPECT_THAT(reader.Read({}, 100), MatchesStatus(absl::StatusCode::kDataLoss, "region"));
+  Mutator random(9);
+  for (int i = 0; i < 20'000; ++i) {
+    std::vector<std::byte> bytes(random.Below(80));
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.Below(256));
+    if (bytes.size() >= kPayloadHeaderBytes) {
+      StoreHeader(bytes.data(), {static_cast<PayloadKind>(random.Below(kPayloadKindCount)), 0, 100});
+    }
+    if (!reader.Read(bytes, 100).ok()) continue;
+    ASSERT_EQ(reader.positions().size(), reader.values().size());
+    for (const uint32_t position : reader.positions()) ASSERT_LT(position, 100u);
+  }
+}
+
+// Each element arrives once, whatever the number of ranks and elements, and what is rounded off is kept.
+TEST(PlainSlices, SumsAndKeepsRoundingErrors) {
+  for (const PayloadKind kind : {PayloadKind::kF32, PayloadKind::kF16, PayloadKind::kBF16}) {
+    for (const int ranks : {1, 2, 3, 5}) {
+      for (const size_t count : {size_t{0}, size_t{1}, size_t{4}, size_t{333}}) {
+        std::vector<PlainSlices> slices;
+        std::vector<double> expected(count);
+        constexpr float kScale = 0.25f;
+        for (int rank = 0; rank < ranks; ++rank) {
+          std::vector<float> elements, kept;
+          for (size_t i = 0; i < count; ++i) {
+            elements.push_back(1 + static_cast<float>(i * 7919 % 1000) / 999 + static_cast<float>(rank));
+            if (kind != PayloadKind::kF32) kept.push_back(0.001f * static_cast<float>(i % 7));
+            expected[i] += kScale * (double{elements.back()} + (kept.empty() ? 0 : double{kept.back()}));
+          }
+          slices.emplace_back(rank, ranks, kScale).Begin(kind, elements, kept);
+        }
+        for (int to = 0; to < ranks; ++to) {
+          for (PlainSlices& from : slices) {
+            std::vector<std::byte> bytes(static_cast<size_t>(from.bytes(to)));
+            from.Encode(to, bytes.data());
+            slices[static_cast<size_t>(to)].Add(bytes.data());
+          }
+        }
+        for (int from = 0; from < ranks; ++from) {
+          PlainSlices& owner = slices[static_cast<size_t>(from)];
+          std::vector<std::byte> bytes(static_cast<size_t>(owner.bytes(from)));
+          owner.EncodeSum(bytes.data());
+          for (PlainSlices& to : slices) to.Decode(from, bytes.data());
+        }
+        for (size_t i = 0; i < count; ++i) {
+          double sum = slices[0].elements()[i];
+          for (const PlainSlices& each : slices) {
+            ASSERT_EQ(each.elements()[i], slices[0].elements()[i]);
+            if (kind != PayloadKind::kF32) sum += kScale * each.kept()[i];
+          }
+          ASSERT_NEAR(sum, expected[i], 1e-5) << ranks << " " << i;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gyre::compression
