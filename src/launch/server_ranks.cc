@@ -98,6 +98,7 @@ absl::Status ServeUntilTold(int server, uint64_t life, const std::string& folder
                                    .job_id = *config.job_id,
                                    .epoch = static_cast<uint64_t>(config.epoch.value_or(0)),
                                    .secret = {},
+                                   .host = config.host_id.value_or(""),
                                    .folder = folder,
                                    .listener = UniqueFd(0),
                                    .stop = std::move(stop)};

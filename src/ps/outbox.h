@@ -21,8 +21,8 @@ class Outbox {
     Floats gradient{};
   };
 
-  // The push of step `sequence`, later than all before.
-  void Add(uint64_t sequence, float rate, std::span<const float> gradient);
+  // The push of step `sequence`, later than all before, which is copied into memory that `make` makes.
+  void Add(uint64_t sequence, float rate, std::span<const float> gradient, const MakeFloats& make = MakePrivate);
 
   // What is awaited next, as an acknowledgement says. True if that is news.
   bool Acknowledge(uint64_t next);
@@ -43,12 +43,9 @@ class Outbox {
   const std::deque<Push>& pushes() const { return pushes_; }                         // in order
 
  private:
-  void DropFirst();
-
   uint64_t acknowledged_ = 0;
   uint64_t from_ = 0;  // of the next push
   std::deque<Push> pushes_;
-  Floats spare_;  // of a push that is not needed any more
 };
 
 }  // namespace gyre::ps

@@ -245,7 +245,7 @@ absl::Status Worker::End(std::span<const float> gradient) {
   for (size_t i = 0; current && i < parts_.size(); ++i) {
     const Partition& partition = layout_.partitions()[i];
     const auto own = gradient.subspan(static_cast<size_t>(partition.offset), static_cast<size_t>(partition.count));
-    parts_[i].outbox.Add(clock_, rate_, own);
+    parts_[i].outbox.Add(clock_, rate_, own, [&](size_t count) { return options_.make(partition.server, count); });
     const Peer& peer = peers_[static_cast<size_t>(partition.server)];
     const bool present = IsPresent(peer);
     if (!present) UpdateLocally(i, own);

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -43,6 +44,8 @@ struct WorkerOptions {
   size_t retain = 16;
   bool has_first_values = true;  // its first model may become the servers': true of one worker at least
   Guards guards{};
+  // Memory for a push to that server.
+  std::function<Floats(int server, size_t count)> make = [](int, size_t count) { return Floats(count); };
 };
 
 // Why a step cannot begin.

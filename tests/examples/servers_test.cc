@@ -130,18 +130,18 @@ TEST_F(CharLmByServers, AServerAndARankAreKilledAndTrainingGoesOn) {
 TEST_F(CharLmByServers, OverHostsTheyAreSpreadAndStartedAgainWhereTheyWere) {
   std::vector<std::string> launch = OverHosts();
   launch.insert(launch.end(), {"--servers", "2", "--restart-rank", "1", "--verbose"});
-  Program program(Command(launch, {"--steps", "1000"}));
+  Program program(Command(launch, {"--steps", "600"}));
   ASSERT_TRUE(WaitForSteps(20)) << program.output();
   ASSERT_EQ(kill(PidOf(program, "server 1"), SIGKILL), 0);
   ASSERT_TRUE(program.WaitForOutput("host b: server 1 (pid", kLimit)) << program.output();
-  ASSERT_TRUE(WaitForSteps(200)) << program.output();
+  ASSERT_TRUE(WaitForSteps(100)) << program.output();
   ASSERT_EQ(kill(PidOf(program, "rank 1"), SIGKILL), 0);
   ASSERT_TRUE(program.WaitFor(kLimit)) << program.output();
   EXPECT_EQ(program.exit_code(), 0) << program.output();
   EXPECT_THAT(program.err(), HasSubstr("host b: rank 1 (pid"));
   EXPECT_THAT(program.err(), HasSubstr("it is started again, 1 of 1"));
   EXPECT_THAT(program.err(), ContainsRegex("server 0: pid [0-9]+ on a"));
-  EXPECT_EQ(LastLine(program.out())["steps"], 1000) << program.output();
+  EXPECT_EQ(LastLine(program.out())["steps"], 600) << program.output();
 }
 
 TEST_F(CharLmByServers, OverHostsOneBesideEachRankAgreesWithAllReduce) {
@@ -154,7 +154,7 @@ TEST_F(CharLmByServers, OverHostsOneBesideEachRankAgreesWithAllReduce) {
 TEST_F(CharLmByServers, OverHostsWhoDiesAgainAndAgainEndsTheJob) {
   std::vector<std::string> command = {GYRERUN_PATH};
   for (const std::string& word : OverHosts()) command.push_back(word);
-  for (const char* word : {"--servers", "1", "--restart-rank", "2", "--tag-output", "sh", "-c",
+  for (const char* word : {"--servers", "1", "--restart-rank", "2", "--settle", "0.1", "--tag-output", "sh", "-c",
                            "printf \"$GYRE_RANK unfinished\"; [ $GYRE_RANK = 0 ] && exit 3; sleep 100"}) {
     command.emplace_back(word);
   }
