@@ -12,7 +12,21 @@ void Outbox::Add(uint64_t sequence, float rate, std::span<const float> gradient,
 bool Outbox::Acknowledge(uint64_t next) {
   if (next <= acknowledged_) return false;
   acknowledged_ = next;
+  sent_ = std::max(sent_, next);
   return true;
+}
+
+const Outbox::Push* Outbox::NextToSend() const {
+  const auto next = std::ranges::find_if(pushes_, [this](const Push& push) { return push.sequence >= sent_; });
+  return next == pushes_.end() ? nullptr : &*next;
+}
+
+size_t Outbox::BytesUnderWay() const {
+  size_t bytes = 0;
+  for (const Push& push : pushes_) {
+    if (IsPending(push) && push.sequence < sent_) bytes += push.gradient.bytes().size();
+  }
+  return bytes;
 }
 
 void Outbox::Release(uint64_t durable) {

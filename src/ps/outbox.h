@@ -1,6 +1,6 @@
 // Outbox: a worker's pushes of one partition that its server may still need: until they are acknowledged, and after
-// that until they are in the server's snapshot, so that a server that comes back from an older one gets them again.
-// Pure.
+// that until they are in the server's snapshot, so that a server that comes back from an older one gets them again. It
+// knows which are under way: sent, and not acknowledged. Pure.
 #pragma once
 
 #include <cstddef>
@@ -28,13 +28,23 @@ class Outbox {
   bool Acknowledge(uint64_t next);
 
   // Another process serves, which has come to `next`: perhaps less than was acknowledged.
-  void Restart(uint64_t next) { acknowledged_ = next; }
+  void Restart(uint64_t next) { acknowledged_ = sent_ = next; }
+
+  // The first push that is neither acknowledged nor under way, or null.
+  const Push* NextToSend() const;
+  // That one was sent.
+  void Sent(const Push& push) { sent_ = push.sequence + 1; }
+  // What was sent may be lost: nothing is under way.
+  void SendAgain() { sent_ = acknowledged_; }
+  size_t BytesUnderWay() const;
 
   // All before is in the snapshot and not needed any more.
   void Release(uint64_t durable);
 
   // Keeps at most `most` of those that are acknowledged.
   void Trim(size_t most);
+
+  uint64_t acknowledged() const { return acknowledged_; }  // what is awaited next
 
   // What lies before it will not come any more.
   uint64_t Oldest() const { return pushes_.empty() ? from_ : pushes_.front().from; }
@@ -44,6 +54,7 @@ class Outbox {
 
  private:
   uint64_t acknowledged_ = 0;
+  uint64_t sent_ = 0;  // all before are under way or acknowledged
   uint64_t from_ = 0;  // of the next push
   std::deque<Push> pushes_;
 };
