@@ -349,7 +349,7 @@ TEST(LinkTest, WhatWasNotOfferedOrLentEndsIt) {
                  }));
   };
   const std::string offer = frame(3, 0, Written([&](WireWriter& writer) {
-                                    writer.Text("");
+                                    writer.Text("here");
                                     writer.Raw(arena.offer());
                                   }));
   const std::string number = Written([](WireWriter& writer) { writer.U64(0); });
@@ -363,7 +363,7 @@ TEST(LinkTest, WhatWasNotOfferedOrLentEndsIt) {
     const UniqueFd other(ends[1]);
     auto loop = *EventLoop::Create();
     int messages = 0;
-    auto link = *Link::Create(*loop, UniqueFd(ends[0]), 3, "",
+    auto link = *Link::Create(*loop, UniqueFd(ends[0]), 3, "here",
                               {.on_setup = [](std::string_view) {}, .on_message = [&](const Message&) { ++messages; }});
     const std::string bytes = i < wrong.size() ? wrong[i] : offer + lent(4096, 1);
     ASSERT_EQ(write(other.get(), bytes.data(), bytes.size()), std::ssize(bytes));

@@ -31,7 +31,7 @@ struct ClientOptions {
   std::vector<Endpoint> servers{};  // by number; addresses: nothing is looked up
   std::string job_id{};
   std::string secret{};
-  std::string host{};      // the same at processes that may share memory; empty: those that can
+  std::string host{};      // the same at processes that may share memory, or empty (Link::Create)
   WorkerOptions worker{};  // its rule is the setup's
   Setup setup{};           // the same at all workers
 };

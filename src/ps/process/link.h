@@ -39,7 +39,7 @@ class Link {
   };
 
   // `fd`: connected, and past the handshake. The loop must outlive the link. `host`: the same at processes that may
-  // share memory.
+  // share memory; empty: those of one network namespace.
   static absl::StatusOr<std::unique_ptr<Link>> Create(EventLoop& loop, UniqueFd fd, uint64_t epoch, std::string host,
                                                       Events events);
   ~Link();

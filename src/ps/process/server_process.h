@@ -29,7 +29,7 @@ struct ServerProcessOptions {
   std::string job_id{};
   uint64_t epoch = 0;  // the job's
   std::string secret{};
-  std::string host{};    // the same at processes that may share memory; empty: those that can
+  std::string host{};    // the same at processes that may share memory, or empty (Link::Create)
   std::string folder{};  // of its snapshots, which exists
   UniqueFd listener{};   // a listening TCP socket
   UniqueFd stop{};       // readable: as Stop; or empty
