@@ -24,6 +24,7 @@
 #include "launch/ending.h"
 #include "launch/exit_code.h"
 #include "launch/liveness.h"
+#include "launch/lives.h"
 #include "launch/local_ranks.h"
 #include "launch/output_forwarder.h"
 #include "launch/output_sink.h"
@@ -31,6 +32,7 @@
 #include "launch/rank_environment.h"
 #include "launch/rank_input.h"
 #include "launch/rank_watch.h"
+#include "launch/server_ranks.h"
 #include "launch/signals.h"
 #include "launch/watch_protocol.h"
 
@@ -88,9 +90,14 @@ class Agent final : public WatchEvents {
 
   absl::Status OnSettings(std::string_view payload);
   absl::Status OnJob(std::string_view payload);
-  absl::Status OnStart(std::string_view store);
+  absl::Status OnStart(std::string_view payload);
   absl::Status StartRanks();
-  absl::Status StartOne(int rank);
+  absl::Status StartOne(int number);
+  void StartAgain(TimePoint now);
+  void StartNobodyAgain();
+  bool IsServer(int number) const { return number >= static_cast<int>(job_message_->size); }
+  std::string NameOf(int number) const;
+  RankCommand CommandOf(int number, uint64_t life) const;
   absl::Status OnSignalMessage(std::string_view payload);
   void SignalAll(int signal);
 
@@ -99,6 +106,7 @@ class Agent final : public WatchEvents {
   void LoseLauncher(std::string_view why);
   void EndRanks();
 
+  void EndServers();  // may take --grace
   void Finish();
   void Leave();  // sends what is still unsent
 
@@ -115,7 +123,9 @@ class Agent final : public WatchEvents {
   UniqueFd null_;
   UniqueFd input_end_;  // what rank 0 reads
   std::optional<AgentJob> job_message_;
-  std::optional<AgentDuty> duty_;  // once it is ready
+  std::optional<AgentDuty> duty_;     // once it is ready
+  std::vector<std::string> servers_;  // the job's, once it starts: "HOST:PORT"
+  std::optional<Lives> lives_;        // with the job; by number: ranks of the job, then servers
   TimePoint next_beat_{};
   std::optional<TimePoint> look_at_children_;
   std::optional<Ending> ending_;  // once this host is to end by itself
@@ -143,6 +153,7 @@ TimePoint Agent::Next() const {
   if (look_at_children_) next = std::min(next, *look_at_children_);
   if (ending_ && ending_->next()) next = std::min(next, *ending_->next());
   if (watch_.next()) next = std::min(next, *watch_.next());
+  if (lives_ && lives_->next()) next = std::min(next, *lives_->next());
   return next;
 }
 
@@ -167,6 +178,7 @@ void Agent::Step() {
 void Agent::OnTime(TimePoint now) {
   if (look_at_children_ && now >= *look_at_children_) LookAtChildren();
   watch_.OnTime(now);
+  if (lives_) StartAgain(now);
   if (ending_) SignalAll(ending_->OnTime(now));
   if (now >= next_beat_) {
     next_beat_ = now + kBeat;
@@ -229,15 +241,19 @@ absl::Status Agent::OnJob(std::string_view payload) {
     return absl::OkStatus();
   }
   duty_ = std::get<AgentDuty>(std::move(duty));
-  channel_.Send(AgentMessage::kReady,
-                EncodeReady({Now(), job_message_->serve_store ? duty_->job.identity().store : "", duty_->facts}));
+  lives_.emplace(static_cast<int>(job_message_->restart_rank));
+  Ready ready{Now(), job_message_->serve_store ? duty_->job.identity().store : "", duty_->facts};
+  if (duty_->servers != nullptr) ready.servers = duty_->servers->addresses();
+  channel_.Send(AgentMessage::kReady, EncodeReady(ready));
   return absl::OkStatus();
 }
 
-absl::Status Agent::OnStart(std::string_view store) {
+absl::Status Agent::OnStart(std::string_view payload) {
   if (!duty_ || started_ || ending_) return absl::DataLossError("a start at the wrong time");
+  ASSIGN_OR_RETURN(JobStart start, DecodeStart(payload));
   started_ = true;
-  duty_->job.set_store(std::string(store));
+  duty_->job.set_store(std::move(start.store));
+  servers_ = std::move(start.servers);
   const absl::Status started = StartRanks();
   if (!started.ok()) {
     Fail(
@@ -252,31 +268,73 @@ absl::Status Agent::StartRanks() {
     ASSIGN_OR_RETURN(input_end_, input_.Open());
   }
   RETURN_IF_ERROR(watch_.Prepare(settings_, first, static_cast<int>(job_message_->ranks)));
-  for (int rank = first; rank < first + static_cast<int>(job_message_->ranks); ++rank) {
-    RETURN_IF_ERROR(Annotate(StartOne(rank), absl::StrCat("rank ", rank)));
+  const int first_server = static_cast<int>(job_message_->size + job_message_->first_server);
+  for (int number = first_server; number < first_server + static_cast<int>(job_message_->servers); ++number) {
+    RETURN_IF_ERROR(Annotate(StartOne(number), NameOf(number)));
   }
-  ranks_.AllStarted();
+  for (int rank = first; rank < first + static_cast<int>(job_message_->ranks); ++rank) {
+    RETURN_IF_ERROR(Annotate(StartOne(rank), NameOf(rank)));
+  }
+  if (job_message_->restart_rank == 0) ranks_.AllStarted();
   input_end_.Reset();
   return absl::OkStatus();
 }
 
-absl::Status Agent::StartOne(int rank) {
+std::string Agent::NameOf(int number) const {
+  return IsServer(number) ? absl::StrCat("server ", number - static_cast<int>(job_message_->size))
+                          : absl::StrCat("rank ", number);
+}
+
+RankCommand Agent::CommandOf(int number, uint64_t life) const {
   RankCommand command;
-  command.rank = rank;
-  command.path = duty_->program;
-  command.arguments = job_message_->command;
+  command.rank = number;
   std::vector<std::string> inherited;
   for (char** entry = environ; *entry != nullptr; ++entry) inherited.emplace_back(*entry);
-  NameRankAsOthersDo(job_message_->ranks_on_hosts, rank, inherited);
-  command.environment = RankEnvironment(inherited, job_message_->environment,
-                                        WithReports(duty_->job.identity(), watch_.report_fd()), rank);
-  command.cpus = watch_.CpusOf(rank);
-  command.stdin_fd = rank == 0 && input_end_ ? input_end_.get() : null_.get();
-  ASSIGN_OR_RETURN(LocalRanks::Started started, ranks_.Start(std::move(command)));
-  watch_.OnStarted(rank, started.pid);
-  channel_.Send(AgentMessage::kStarted, EncodePair(static_cast<uint32_t>(rank), static_cast<uint32_t>(started.pid)));
-  output_.Add(rank, std::move(started.out), std::move(started.err));
+  std::vector<std::string> own = job_message_->environment;
+  if (!servers_.empty()) own.push_back(StrategyVariable(own, servers_, life));
+  const JobIdentity& job = duty_->job.identity();
+  if (IsServer(number)) {
+    // It finds its job as a rank does, but is none.
+    const int server = number - static_cast<int>(job_message_->size);
+    command.path = "/proc/self/exe";
+    command.arguments = duty_->servers->Command(server, life);
+    command.environment = RankEnvironment(inherited, own, job, 0);
+    command.stdin_fd = duty_->servers->listener(server);
+    return command;
+  }
+  NameRankAsOthersDo(job_message_->ranks_on_hosts, number, inherited);
+  command.path = duty_->program;
+  command.arguments = job_message_->command;
+  command.environment = RankEnvironment(inherited, own, WithReports(job, watch_.report_fd()), number);
+  command.cpus = watch_.CpusOf(number);
+  command.stdin_fd = number == 0 && life == 1 && input_end_ ? input_end_.get() : null_.get();
+  return command;
+}
+
+absl::Status Agent::StartOne(int number) {
+  ASSIGN_OR_RETURN(LocalRanks::Started started, ranks_.Start(CommandOf(number, lives_->Begin(number))));
+  if (!IsServer(number)) watch_.OnStarted(number, started.pid);
+  channel_.Send(AgentMessage::kStarted, EncodePair(static_cast<uint32_t>(number), static_cast<uint32_t>(started.pid)));
+  output_.Add(number, std::move(started.out), std::move(started.err));
   return absl::OkStatus();
+}
+
+void Agent::StartAgain(TimePoint now) {
+  if (told_ || finish_) StartNobodyAgain();
+  for (const int number : lives_->TakeDue(now)) {
+    if (const absl::Status started = StartOne(number); !started.ok()) {
+      channel_.Send(AgentMessage::kRankEnded, EncodeRankEnd({.rank = number, .when = now, .code = kExitNotStarted}));
+    }
+  }
+}
+
+// The job is to end: what waited for another life has none, and is no cause of the end.
+void Agent::StartNobodyAgain() {
+  for (const int number : lives_->Cancel()) {
+    if (IsServer(number)) continue;
+    channel_.Send(AgentMessage::kRankEnded,
+                  EncodeRankEnd({.rank = number, .when = Now(), .signal = SIGKILL, .asked_to = true}));
+  }
 }
 
 // --- What happens ---
@@ -284,8 +342,15 @@ absl::Status Agent::StartOne(int rank) {
 void Agent::OnRankEnded(uint32_t index) {
   std::optional<RankEnd> end = ranks_.OnReadable(index);
   if (!end) return;
-  watch_.OnEnded(end->rank);
+  const bool server = IsServer(end->rank);
+  if (!server) watch_.OnEnded(end->rank);
   end->asked_to = told_;
+  // Without ranks, how a server ends tells nothing of the job.
+  if (server && finish_) return;
+  if (const std::optional<std::string> again = lives_->OnEnded(*end, NameOf(end->rank))) {
+    ranks_.KillGroup(index);
+    return OnNote(*again);
+  }
   channel_.Send(AgentMessage::kRankEnded, EncodeRankEnd(*end));
 }
 
@@ -319,7 +384,9 @@ absl::Status Agent::OnSignalMessage(std::string_view payload) {
 void Agent::SignalAll(int signal) {
   if (signal == 0) return;
   told_ = told_ || (signal != SIGUSR1 && signal != SIGUSR2);
-  ranks_.Signal(signal);
+  // Servers end with the job's ranks, on whatever host, unless this host ends by itself.
+  const bool all = signal == SIGKILL || ending_ || !job_message_;
+  ranks_.Signal(signal, all ? LocalRanks::kAll : static_cast<int>(job_message_->size));
 }
 
 // --- The end ---
@@ -348,6 +415,14 @@ void Agent::EndRanks() {
   const Duration grace = job_message_ ? Duration(job_message_->grace) : Duration::zero();
   ending_.emplace(Ending::Limits{.settle = {}, .grace = grace, .timeout = {}}, Now());
   SignalAll(ending_->OnGuardLost(Now()));
+}
+
+void Agent::EndServers() {
+  if (!duty_ || duty_->servers == nullptr || ending_) return;
+  lives_->Cancel();
+  ranks_.SignalFrom(static_cast<int>(job_message_->size), SIGTERM);
+  const TimePoint patience = DeadlineAfter(Now(), job_message_->grace);
+  while (!ranks_.ended() && !ending_ && Now() < patience) Step();
 }
 
 void Agent::Finish() {
@@ -384,6 +459,7 @@ int Agent::Run() {
   next_beat_ = Now() + kBeat;
   channel_.Flush(poller_, {Source::kHostInput});
   while (!over_ && !finish_) Step();
+  EndServers();
   Finish();
   Leave();
   return ending_ ? 1 : 0;

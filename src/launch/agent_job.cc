@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <memory>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -13,7 +14,6 @@
 #include "launch/exit_code.h"
 #include "launch/program.h"
 #include "launch/store_address.h"
-#include "net/endpoint.h"
 #include "net/interfaces.h"
 
 namespace gyre::launch {
@@ -37,19 +37,16 @@ std::string PathOf(const AgentJob& message) {
   return own != nullptr ? own : "/usr/local/bin:/usr/bin:/bin";
 }
 
-absl::StatusOr<Job> MakeJob(const AgentJob& message) {
+// `address`: where others reach this host; looked up only where something is to be served.
+absl::StatusOr<Job> MakeJob(const AgentJob& message, const std::string& address) {
   const JobKeys keys{message.job_id, message.secret, message.epoch};
   const auto size = static_cast<int>(message.size);
-  if (!message.serve_store) return Job::Join(keys, size);
-  ASSIGN_OR_RETURN(const std::string address, FindStoreAddress(message.host, message.interface, message.loopback));
-  return Job::Serve(keys, size, address);
+  return message.serve_store ? Job::Serve(keys, size, address) : Job::Join(keys, size);
 }
 
 // In the network between the hosts, where that was chosen.
-std::string OwnAddress(const AgentJob& message, const Job& job) {
-  const std::string& store = job.identity().store;
-  const absl::StatusOr<Endpoint> endpoint = ParseEndpoint(store);
-  if (endpoint.ok()) return endpoint->host;
+std::string OwnAddress(const AgentJob& message, const std::string& served) {
+  if (!served.empty()) return served;
   return message.interface.empty() ? "" : FindAddress(message.interface).value_or("");
 }
 
@@ -68,10 +65,19 @@ std::variant<AgentDuty, Failure> TakeUpJob(const AgentJob& message) {
   }
   absl::StatusOr<std::string> program = FindProgram(message.command[0], PathOf(message));
   if (!program.ok()) return Failure{ExitCodeOf(program.status()), "program", std::string(program.status().message())};
-  absl::StatusOr<Job> job = MakeJob(message);
+  absl::StatusOr<std::string> address = std::string();
+  if (message.serve_store || message.servers > 0) {
+    address = FindStoreAddress(message.host, message.interface, message.loopback);
+  }
+  absl::StatusOr<Job> job = address.ok() ? MakeJob(message, *address) : address.status();
   if (!job.ok()) return Failure{kExitNotStarted, "store", std::string(job.status().message())};
-  HostFacts facts = LookAtThisHost(OwnAddress(message, *job));
-  return AgentDuty{*std::move(job), *std::move(program), std::move(facts)};
+  AgentDuty duty{*std::move(job), *std::move(program), LookAtThisHost(OwnAddress(message, *address)), {}};
+  if (message.servers == 0) return duty;
+  duty.servers = std::make_unique<ServerRanks>();
+  const absl::Status opened =
+      duty.servers->Open(*address, static_cast<int>(message.first_server), static_cast<int>(message.servers));
+  if (!opened.ok()) return Failure{kExitNotStarted, "servers", std::string(opened.message())};
+  return duty;
 }
 
 }  // namespace gyre::launch

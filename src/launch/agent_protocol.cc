@@ -11,6 +11,8 @@ namespace {
 constexpr uint64_t kLongestGrace = uint64_t{1} << 52;  // milliseconds
 constexpr uint64_t kLatest = uint64_t{1} << 52;        // microseconds; 142 years after a host's clock began to count
 
+constexpr uint32_t kMostServers = 1 << 16;
+
 absl::Status Malformed(std::string_view what) {
   return absl::DataLossError(absl::StrCat("malformed message: ", ToAbsl(what)));
 }
@@ -78,6 +80,7 @@ std::string EncodeReady(const Ready& ready) {
     writer.U64(ready.facts.wall_us);
     writer.U32(ready.facts.mtu);
     writer.Text(ready.facts.machine);
+    Texts(writer, ready.servers);
   });
 }
 
@@ -94,6 +97,7 @@ absl::StatusOr<Ready> DecodeReady(std::string_view payload) {
   ready.facts.wall_us = reader.U64();
   ready.facts.mtu = reader.U32();
   ready.facts.machine = reader.Text();
+  ready.servers = Texts(reader);
   if (!reader.AtEnd() || !when) return Malformed("ready");
   ready.when = *when;
   return ready;
@@ -119,6 +123,9 @@ std::string EncodeJob(const AgentJob& job) {
     writer.Text(job.host);
     writer.Text(job.interface);
     writer.U64(static_cast<uint64_t>(job.grace.count()));
+    writer.U32(job.first_server);
+    writer.U32(job.servers);
+    writer.U32(job.restart_rank);
   });
 }
 
@@ -144,6 +151,9 @@ absl::StatusOr<AgentJob> DecodeJob(std::string_view payload) {
   job.host = reader.Text();
   job.interface = reader.Text();
   const uint64_t grace = reader.U64();
+  job.first_server = reader.U32();
+  job.servers = reader.U32();
+  job.restart_rank = reader.U32();
   if (!reader.AtEnd()) return Malformed("job");
   if (job.size > INT32_MAX || job.first_rank > job.size || job.ranks < 1 || job.ranks > job.size - job.first_rank) {
     return Malformed(absl::StrCat("job: ranks ", job.first_rank, " and ", job.ranks, " more of ", job.size));
@@ -152,8 +162,28 @@ absl::StatusOr<AgentJob> DecodeJob(std::string_view payload) {
   if (job.command.empty() || HasNul(job.command) || HasNul(job.environment) || grace > kLongestGrace) {
     return Malformed("job: command, environment or grace");
   }
+  if (job.servers > kMostServers || job.first_server > kMostServers || job.restart_rank > INT32_MAX) {
+    return Malformed("job: servers or restarts");
+  }
   job.grace = std::chrono::milliseconds(grace);
   return job;
+}
+
+std::string EncodeStart(const JobStart& start) {
+  return Written([&](WireWriter& writer) {
+    writer.Text(start.store);
+    Texts(writer, start.servers);
+  });
+}
+
+absl::StatusOr<JobStart> DecodeStart(std::string_view payload) {
+  WireReader reader(payload);
+  JobStart start;
+  start.store = reader.Text();
+  start.servers = Texts(reader);
+  // They go into the ranks' environment.
+  if (!reader.AtEnd() || HasNul({start.store}) || HasNul(start.servers)) return Malformed("start");
+  return start;
 }
 
 std::string EncodeFailure(const Failure& failure) {

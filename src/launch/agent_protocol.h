@@ -4,6 +4,8 @@
 // The remote shell authenticates the channel and may encrypt it; so the job's secret and the environment go this way.
 // Decoding trusts nothing: kDataLoss for whatever is malformed.
 //
+// Where a message names a rank, that may be a parameter server: server K of a job of N ranks is number N + K.
+//
 // Times are of the agent's steady clock, in microseconds, taken when the message is made; launch/host_clock.h makes of
 // them what they are here.
 #pragma once
@@ -36,7 +38,7 @@ enum class AgentMessage : uint16_t {
   kHello = 1,       // Hello
   kReady = 2,       // Ready
   kFailed = 3,      // Failure: it cannot do its part; it ends its ranks
-  kStarted = 4,     // u32 rank, u32 process id
+  kStarted = 4,     // u32 rank, u32 process id; again for a rank that is started again
   kOutput = 5,      // u32 rank, u8 stream (1 output, 2 error), the bytes
   kOutputEnd = 6,   // u32 rank, u8 stream
   kRankEnded = 7,   // RankEnd
@@ -50,8 +52,8 @@ enum class AgentMessage : uint16_t {
 
   // From the launcher
   kJob = 32,       // AgentJob
-  kStart = 33,     // text: the store's endpoint
-  kSignal = 34,    // u32 signal, to all ranks
+  kStart = 33,     // JobStart
+  kSignal = 34,    // u32 signal, to all ranks; SIGKILL to servers, too
   kCredit = 35,    // u32 bytes of output that were passed on
   kInput = 36,     // bytes for rank 0's standard input
   kInputEnd = 37,  // it has ended
@@ -73,6 +75,7 @@ struct Ready {
   TimePoint when{};
   std::string store;  // its endpoint, from the agent that serves it
   HostFacts facts{};
+  std::vector<std::string> servers{};  // the endpoints of this host's parameter servers, by number
 };
 std::string EncodeReady(const Ready& ready);
 absl::StatusOr<Ready> DecodeReady(std::string_view payload);
@@ -95,9 +98,19 @@ struct AgentJob {
   std::string host;       // this host, as the others call it
   std::string interface;  // --interface, or empty
   std::chrono::milliseconds grace{};
+  uint32_t first_server = 0;  // of the parameter servers here
+  uint32_t servers = 0;       // how many are here
+  uint32_t restart_rank = 0;  // --restart-rank
 };
 std::string EncodeJob(const AgentJob& job);
 absl::StatusOr<AgentJob> DecodeJob(std::string_view payload);
+
+struct JobStart {
+  std::string store;                 // its endpoint
+  std::vector<std::string> servers;  // the endpoints of all parameter servers, by number
+};
+std::string EncodeStart(const JobStart& start);
+absl::StatusOr<JobStart> DecodeStart(std::string_view payload);
 
 struct Failure {
   int exit_code = 0;

@@ -214,6 +214,17 @@ int RanksWithin(const std::vector<HostSlots>& hosts, int least, int most) {
   return std::max(least, std::min(slots, most));  // fewer than `least` is for PlaceRanks to refuse
 }
 
+std::vector<HostServers> PlaceServers(const std::vector<HostRanks>& hosts, int servers, bool beside) {
+  std::vector<HostServers> placed;
+  const auto count = static_cast<int64_t>(hosts.size());
+  for (int64_t i = 0; i < count; ++i) {
+    const HostRanks& host = hosts[static_cast<size_t>(i)];
+    const auto first = static_cast<int>(servers * i / count), next = static_cast<int>(servers * (i + 1) / count);
+    placed.push_back(beside ? HostServers{host.first, host.count} : HostServers{first, next - first});
+  }
+  return placed;
+}
+
 std::string RanksText(const HostRanks& ranks) {
   if (ranks.count == 1) return absl::StrCat("rank ", ranks.first);
   return absl::StrCat("ranks ", ranks.first, "-", ranks.first + ranks.count - 1);

@@ -50,6 +50,17 @@ absl::StatusOr<std::vector<HostRanks>> PlaceRanks(const std::vector<HostSlots>& 
 // How many ranks there are to be on the hosts where `least` to `most` will do.
 int RanksWithin(const std::vector<HostSlots>& hosts, int least, int most);
 
+// A host's share of the parameter servers, likewise.
+struct HostServers {
+  int first = 0;
+  int count = 0;
+  friend bool operator==(const HostServers&, const HostServers&) = default;
+};
+
+// One entry a host. As evenly as can be, the later hosts having one more; `beside`: as many as ranks, each on its
+// rank's host, and `servers` is not looked at.
+std::vector<HostServers> PlaceServers(const std::vector<HostRanks>& hosts, int servers, bool beside);
+
 // "rank 3", "ranks 0-1".
 std::string RanksText(const HostRanks& ranks);
 

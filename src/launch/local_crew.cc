@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,8 +19,6 @@ namespace gyre::launch {
 namespace {
 
 constexpr Duration kBetweenLooks = std::chrono::milliseconds(100);  // at the children; a look takes all of /proc
-constexpr Duration kFirstPause = std::chrono::milliseconds(20);     // before a process is started again; doubles
-constexpr uint64_t kMostDoublings = 8;
 
 }  // namespace
 
@@ -41,9 +38,8 @@ absl::Status LocalCrew::StartAll() {
   events_.OnStarted();
   events_.Verbose(absl::StrCat("job ", job_->identity().job_id, ": ", options_.ranks, " of ", path_, ", store at ",
                                job_->identity().store));
-  if (options_.servers > 0) RETURN_IF_ERROR(servers_.Open(options_.servers));
-  const int processes = options_.ranks + options_.servers;
-  lives_.resize(static_cast<size_t>(processes));
+  if (options_.has_servers()) RETURN_IF_ERROR(servers_.Open("127.0.0.1", 0, options_.ServersFor(options_.ranks)));
+  const int processes = options_.ranks + servers_.count();
   for (int start = 0; start < processes; ++start) {
     const int number = (start + options_.ranks) % processes;  // servers first
     RETURN_IF_ERROR(Annotate(StartOne(number), absl::StrCat("starting ", NameOf(number))));
@@ -62,15 +58,7 @@ std::vector<std::string> LocalCrew::Environment(int number, uint64_t life) const
   for (char** entry = environ; *entry != nullptr; ++entry) inherited.emplace_back(*entry);
   std::vector<std::string> exports = options_.exports;
   if (!options_.interface.empty()) exports.push_back(absl::StrCat("GYRE_INTERFACE=", options_.interface));
-  if (servers_.count() > 0) {
-    constexpr std::string_view kStrategy = "GYRE_STRATEGY=";
-    const char* const here = std::getenv("GYRE_STRATEGY");
-    std::string given = here != nullptr ? here : "";
-    for (const std::string& entry : exports) {
-      if (entry.starts_with(kStrategy)) given = entry.substr(kStrategy.size());
-    }
-    exports.push_back(absl::StrCat("GYRE_STRATEGY=", servers_.Strategy(given, life)));
-  }
+  if (servers_.count() > 0) exports.push_back(StrategyVariable(exports, servers_.addresses(), life));
   // A server finds its job as a rank does, but is none.
   if (IsServer(number)) return RankEnvironment(inherited, exports, job_->identity(), 0);
   NameRankAsOthersDo({static_cast<uint32_t>(options_.ranks)}, number, inherited);
@@ -78,7 +66,7 @@ std::vector<std::string> LocalCrew::Environment(int number, uint64_t life) const
 }
 
 absl::Status LocalCrew::StartOne(int number) {
-  const uint64_t life = ++lives_[static_cast<size_t>(number)];
+  const uint64_t life = lives_.Begin(number);
   RankCommand command;
   command.rank = number;
   command.path = IsServer(number) ? "/proc/self/exe" : path_;
@@ -91,7 +79,6 @@ absl::Status LocalCrew::StartOne(int number) {
   const std::string line = QuotedCommand(command.arguments);
   ASSIGN_OR_RETURN(LocalRanks::Started started, ranks_.Start(std::move(command)));
   if (!IsServer(number)) watch_.OnStarted(number, started.pid);
-  numbers_.push_back(number);
   events_.Verbose(absl::StrCat(NameOf(number), ": pid ", started.pid, ": ", line));
   return output_.Add(number, std::move(started.out), std::move(started.err), life > 1);
 }
@@ -103,11 +90,11 @@ void LocalCrew::OnEvent(PollKey key) {
   if (!IsServer(end->rank)) watch_.OnEnded(end->rank);
   end->asked_to = events_.told();
   end->server = IsServer(end->rank);
-  if (StartsAgain(*end)) {
-    ranks_.KillGroup(key.index);
-    return;
-  }
-  Ended(*std::move(end));
+  const bool over = end->server && working_ == 0;
+  const std::optional<std::string> again = over ? std::nullopt : lives_.OnEnded(*end, NameOf(end->rank));
+  if (!again) return Ended(*std::move(end));
+  ranks_.KillGroup(key.index);
+  output_.Say(*again);
 }
 
 // For good.
@@ -119,46 +106,26 @@ void LocalCrew::Ended(RankEnd end) {
   events_.OnRankEnded(std::move(end));
 }
 
-// A rank that has halted in order is not started again here, nor one that never came to run.
-bool LocalCrew::StartsAgain(const RankEnd& end) {
-  const uint64_t life = lives_[static_cast<size_t>(end.rank)];
-  const bool over = end.server && working_ == 0;
-  if (!end.failed() || end.asked_to || over || end.exec_error != 0 || (end.signal == 0 && end.code == kExitHalted)) {
-    return false;
-  }
-  if (life > static_cast<uint64_t>(options_.restart_rank)) return false;
-  due_[end.rank] = end.when + kFirstPause * (1 << std::min(life - 1, kMostDoublings));
-  output_.Say(absl::StrCat(NameOf(end.rank), " (pid ", end.pid, ") ", HowItEnded(end), "; it is started again, ", life,
-                           " of ", options_.restart_rank));
-  return true;
-}
-
 // The job is to end: what waited for another life has none.
 void LocalCrew::StartNobodyAgain() {
-  for (const auto& [number, _] : std::exchange(due_, {})) {
+  for (const int number : lives_.Cancel()) {
     if (!IsServer(number) && --working_ == 0) EndServers();
   }
 }
 
 // All ranks have ended: nobody needs the servers.
 void LocalCrew::EndServers() {
-  std::erase_if(due_, [this](const auto& entry) { return IsServer(entry.first); });
-  if (options_.servers == 0) return;
-  SignalServers(SIGTERM);
+  if (servers_.count() == 0) return;
+  lives_.Cancel();
+  ranks_.SignalFrom(options_.ranks, SIGTERM);
   kill_servers_ = std::chrono::steady_clock::now() + options_.grace;
-}
-
-void LocalCrew::SignalServers(int signal) {
-  for (size_t start = 0; start < numbers_.size(); ++start) {
-    if (IsServer(numbers_[start])) ranks_.SignalOne(static_cast<uint32_t>(start), signal);
-  }
 }
 
 std::optional<TimePoint> LocalCrew::next() const {
   std::optional<TimePoint> next = look_at_children_;
   if (const auto watch = watch_.next()) next = std::min(next.value_or(TimePoint::max()), *watch);
   if (kill_servers_) next = std::min(next.value_or(TimePoint::max()), *kill_servers_);
-  for (const auto& [_, when] : due_) next = std::min(next.value_or(TimePoint::max()), when);
+  if (const auto due = lives_.next()) next = std::min(next.value_or(TimePoint::max()), *due);
   return next;
 }
 
@@ -175,15 +142,9 @@ void LocalCrew::OnTime(TimePoint now) {
   if (events_.told()) StartNobodyAgain();
   if (kill_servers_ && now >= *kill_servers_) {
     kill_servers_.reset();
-    SignalServers(SIGKILL);
+    ranks_.SignalFrom(options_.ranks, SIGKILL);
   }
-  for (auto due = due_.begin(); due != due_.end();) {
-    if (now < due->second) {
-      ++due;
-      continue;
-    }
-    const int number = due->first;
-    due = due_.erase(due);
+  for (const int number : lives_.TakeDue(now)) {
     if (const absl::Status started = StartOne(number); !started.ok()) {
       Ended({.rank = number, .when = now, .code = kExitNotStarted, .server = IsServer(number)});
     }

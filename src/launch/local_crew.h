@@ -3,7 +3,6 @@
 
 #include <csignal>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "base/fd.h"
 #include "launch/crew.h"
 #include "launch/job.h"
+#include "launch/lives.h"
 #include "launch/local_ranks.h"
 #include "launch/options.h"
 #include "launch/output_mux.h"
@@ -31,7 +31,8 @@ class LocalCrew final : public Crew {
         output_(output),
         events_(events),
         ranks_(poller),
-        watch_(poller, events.watch()) {}
+        watch_(poller, events.watch()),
+        lives_(options.restart_rank) {}
 
   int size() const override { return options_.ranks; }
   void Start() override;
@@ -43,7 +44,7 @@ class LocalCrew final : public Crew {
   // Servers end with the ranks, and know no signal but that.
   void Signal(int signal) override { ranks_.Signal(signal, signal == SIGKILL ? LocalRanks::kAll : options_.ranks); }
   void TakeStacks() override;
-  bool ended() const override { return ranks_.ended() && due_.empty(); }
+  bool ended() const override { return ranks_.ended() && lives_.none_due(); }
   bool any_goes_on() const override { return ranks_.any_goes_on(options_.ranks); }
   std::vector<std::string> Stopped() const override { return ranks_.Stopped(options_.ranks); }
   bool EndWhatIsLeft() override { return ranks_.KillWhatIsLeft(); }
@@ -56,11 +57,9 @@ class LocalCrew final : public Crew {
   std::vector<std::string> Environment(int number, uint64_t life) const;
   bool IsServer(int number) const { return number >= options_.ranks; }
   std::string NameOf(int number) const;
-  bool StartsAgain(const RankEnd& end);
   void Ended(RankEnd end);
   void StartNobodyAgain();
   void EndServers();
-  void SignalServers(int signal);
 
   const Options& options_;
   const std::string& path_;
@@ -74,9 +73,7 @@ class LocalCrew final : public Crew {
   UniqueFd null_;
   std::optional<StartFailure> failure_;
   std::optional<TimePoint> look_at_children_;  // when, since some child has changed
-  std::vector<uint64_t> lives_;                // by number (ranks, then servers): how often it was started
-  std::vector<int> numbers_;                   // by start
-  std::map<int, TimePoint> due_;               // by number: when it is to be started again
+  Lives lives_;                                // by number: ranks, then servers
   std::optional<TimePoint> kill_servers_;      // those that have not ended by then
   int working_ = 0;                            // ranks that live, or will again
 };

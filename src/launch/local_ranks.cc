@@ -80,8 +80,10 @@ void LocalRanks::KillGroup(uint32_t index) {
   if (!all_reaped_) kill(-ranks_[index].pid, SIGKILL);
 }
 
-void LocalRanks::SignalOne(uint32_t index, int signal) {
-  if (!all_reaped_ && ranks_[index].alive) kill(-ranks_[index].pid, signal);
+void LocalRanks::SignalFrom(int from, int signal) {
+  for (const Rank& rank : ranks_) {
+    if (!all_reaped_ && rank.alive && rank.rank >= from) kill(-rank.pid, signal);
+  }
 }
 
 void LocalRanks::Signal(int signal, int bound) {

@@ -41,8 +41,8 @@ class LocalRanks {
 
   // To what a dead rank has left in its process group.
   void KillGroup(uint32_t index);
-  // To the living rank of that index alone.
-  void SignalOne(uint32_t index, int signal);
+  // To the living whose number is `from` or more.
+  void SignalFrom(int from, int signal);
 
   static constexpr int kAll = std::numeric_limits<int>::max();
 

@@ -119,6 +119,9 @@ int RunOnHosts(Options options) {
     options.ranks = placed->front().count;
     return RunHere(options);
   }
+  if (const absl::Status enough = CheckServers(options, placed->back().first + placed->back().count); !enough.ok()) {
+    return Fail(enough.message(), kExitUsage);
+  }
   if (options.remote_gyrerun.empty()) options.remote_gyrerun = OwnPath();
   if (options.dry_run) return Print(DryRunReport(options, *placed));
   if (const std::optional<int> code = PrepareOutputDir(options)) return *code;

@@ -22,7 +22,6 @@ namespace gyre::launch {
 
 namespace {
 
-constexpr int kMaxServers = 256;
 constexpr double kShortestHostTimeout = 0.5;  // seconds
 constexpr char kExample[] = "gyrerun -np 2 PROGRAM";
 
@@ -47,7 +46,8 @@ learn of the loss from the library); then, or once only stopped ranks are left, 
 the job likewise, a second SIGINT at once; SIGUSR1 and SIGUSR2 are passed on to the ranks. Signals that gyrerun was
 started with as ignored (nohup) stay so.
 
-With --servers the ranks train through parameter servers, which end when all ranks have ended. With --restart-rank a
+With --servers the ranks train through parameter servers, spread evenly over the hosts (--colocate-servers: one beside
+each rank), which end when all ranks have ended. With --restart-rank a
 rank or server that dies is started again while the others go on; one that dies once more than that ends the job. In
 tags, files and messages of ranks, server K of N ranks is number N + K.
 
@@ -118,6 +118,7 @@ void DeclareServers(CLI::App& app, Options& options) {
   app.add_option("--servers", options.servers, "Parameter servers beside the ranks (0), whose GYRE_STRATEGY becomes ps")
       ->check(CLI::Range(0, kMaxServers))
       ->type_name("K");
+  app.add_flag("--colocate-servers", options.colocate_servers, "One parameter server beside each rank, on its host");
   app.add_option("--restart-rank", options.restart_rank,
                  "With --servers: start each rank or server that dies again, alone, so many times (0)")
       ->check(CLI::Range(0, 1'000'000))
@@ -186,8 +187,11 @@ absl::Status Check(const Options& options) {
                       static_cast<int>(!options.hosts_from.empty()) +
                       static_cast<int>(!options.discovery_script.empty());
   if (options.preflight_only && sources == 0) return Wrong("--preflight-only is for hosts", "-H a:2,b:2");
-  if (options.servers > 0 && sources > 0) return Wrong("--servers is for ranks on this host", "--servers 1 -np 2");
-  if (options.restart_rank > 0 && options.servers == 0) {
+  if (options.colocate_servers && options.servers > 0) {
+    return Wrong("--colocate-servers has one server a rank and excludes --servers", "one of them");
+  }
+  RETURN_IF_ERROR(CheckServers(options, options.ranks));
+  if (options.restart_rank > 0 && !options.has_servers()) {
     return Wrong("--restart-rank is for ranks that train through servers", "--servers 1 --restart-rank 3");
   }
   if (sources > 1) return Wrong("-H, --hostfile, --hosts-from and --host-discovery-script exclude each other");
@@ -226,6 +230,13 @@ absl::StatusOr<std::vector<std::string>> Command(const std::vector<std::string>&
 }
 
 }  // namespace
+
+absl::Status CheckServers(const Options& options, int ranks) {
+  const int servers = options.ServersFor(ranks);
+  if (servers <= kMaxServers) return absl::OkStatus();
+  return Wrong(absl::StrCat("--colocate-servers is for ", kMaxServers, " ranks at most, not ", ranks),
+               "--servers with a number");
+}
 
 absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) {
   Options options;

@@ -12,6 +12,7 @@
 namespace gyre::launch {
 
 inline constexpr int kMaxRanks = 4096;  // on one host
+inline constexpr int kMaxServers = 256;
 
 struct Options {
   int ranks = 0;                     // 0, over hosts: as many as there are slots
@@ -25,6 +26,7 @@ struct Options {
   std::chrono::milliseconds grace{5'000};
   int max_restarts = 0;
   int servers = 0;                                 // parameter servers beside the ranks
+  bool colocate_servers = false;                   // as many as ranks, one beside each; then servers is 0
   int restart_rank = 0;                            // how often each rank and server that dies is started again, alone
   std::chrono::milliseconds restart_delay{1'000};  // before the first one
   std::string status_file;                         // empty: none
@@ -57,10 +59,17 @@ struct Options {
 
   std::vector<std::string> notes;  // to say before the start, a line each
 
+  // Whether there are parameter servers, and how many for so many ranks.
+  bool has_servers() const { return servers > 0 || colocate_servers; }
+  int ServersFor(int job_ranks) const { return colocate_servers ? job_ranks : servers; }
+
   std::optional<std::string> answer;  // set by --help, --version, --check-build: print it and exit 0
 };
 
 // kInvalidArgument: one line that says what is wrong and ends with what to try next.
 absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments);
+
+// kInvalidArgument likewise, where so many ranks ask for more servers than there may be.
+absl::Status CheckServers(const Options& options, int ranks);
 
 }  // namespace gyre::launch

@@ -8,6 +8,9 @@
 namespace gyre::launch {
 
 void OutputForwarder::Add(int rank, UniqueFd out, UniqueFd err) {
+  for (Stream& stream : streams_) {
+    if (stream.rank == rank) stream.last = false;
+  }
   AddStream(rank, 1, std::move(out));
   AddStream(rank, 2, std::move(err));
 }
@@ -29,8 +32,10 @@ bool OutputForwarder::ReadOnce(Stream& stream) {
   const ssize_t count = read(stream.pipe.get(), buffer.data(), buffer.size());
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   const size_t size = count > 0 ? static_cast<size_t>(count) : 0;
-  channel_.Send(size > 0 ? AgentMessage::kOutput : AgentMessage::kOutputEnd,
-                EncodeOutput({stream.rank, stream.number, {buffer.data(), size}}));
+  if (size > 0 || stream.last) {
+    channel_.Send(size > 0 ? AgentMessage::kOutput : AgentMessage::kOutputEnd,
+                  EncodeOutput({stream.rank, stream.number, {buffer.data(), size}}));
+  }
   credit_ -= size;
   if (size == 0) {
     if (stream.watched) poller_.Remove(stream.pipe.get());

@@ -16,7 +16,8 @@ class OutputForwarder {
   // Both must outlive it.
   OutputForwarder(Poller& poller, Channel& channel) : poller_(poller), channel_(channel) {}
 
-  // The reading ends of a rank's pipes, non-blocking.
+  // The reading ends of a rank's pipes, non-blocking. Of a rank that is started again, only the last ones tell their
+  // end.
   void Add(int rank, UniqueFd out, UniqueFd err);
 
   void OnReadable(uint32_t stream);  // Source::kStream
@@ -34,6 +35,7 @@ class OutputForwarder {
     int number = 1;  // 1 output, 2 error
     UniqueFd pipe;
     bool watched = false;
+    bool last = true;  // the rank was not started again since
   };
 
   void AddStream(int rank, int number, UniqueFd pipe);

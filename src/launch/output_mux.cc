@@ -43,9 +43,9 @@ absl::Status OutputMux::Add(int rank, UniqueFd out, UniqueFd err, bool again) {
   return AddStream(rank, "", std::move(err), 2, again);
 }
 
-absl::StatusOr<uint32_t> OutputMux::AddRemote(int rank, std::string_view host) {
-  RETURN_IF_ERROR(AddStream(rank, host, {}, 1));
-  RETURN_IF_ERROR(AddStream(rank, host, {}, 2));
+absl::StatusOr<uint32_t> OutputMux::AddRemote(int rank, std::string_view host, bool again) {
+  RETURN_IF_ERROR(AddStream(rank, host, {}, 1, again));
+  RETURN_IF_ERROR(AddStream(rank, host, {}, 2, again));
   return static_cast<uint32_t>(streams_.size() - 2);
 }
 

@@ -37,7 +37,7 @@ class OutputMux {
 
   // Likewise for a rank on another host, whose output comes in pieces: returns the number of its standard output;
   // that of its standard error is one more. `host` goes into the tag.
-  absl::StatusOr<uint32_t> AddRemote(int rank, std::string_view host);
+  absl::StatusOr<uint32_t> AddRemote(int rank, std::string_view host, bool again = false);
   void Feed(uint32_t stream, std::string_view bytes);
   void Finish(uint32_t stream);
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <climits>
 #include <cstdlib>
+#include <iterator>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -59,9 +60,25 @@ std::string Why(const RemoteHost& host) {
 RemoteCrew::RemoteCrew(const Options& options, const std::vector<HostRanks>& hosts, const JobKeys& keys, Poller& poller,
                        OutputMux& output, CrewEvents& events)
     : options_(options), poller_(poller), output_(output), events_(events), keys_(keys) {
-  for (const HostRanks& ranks : hosts) hosts_.push_back({.ranks = ranks, .remote = nullptr});
-  for (const HostRanks& ranks : hosts) ranks_.resize(ranks_.size() + static_cast<size_t>(ranks.count));
-  alive_ = ranks_.size();
+  for (const HostRanks& ranks : hosts) size_ += ranks.count;
+  const int servers = options.ServersFor(size_);
+  const std::vector<HostServers> placed = PlaceServers(hosts, servers, options.colocate_servers);
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    hosts_.push_back({.ranks = hosts[i], .servers = placed[i], .remote = nullptr});
+  }
+  alive_ = size_;
+  ranks_.resize(static_cast<size_t>(size_ + servers));
+}
+
+std::string RemoteCrew::NameOf(int number) const {
+  return number < size_ ? absl::StrCat("rank ", number) : absl::StrCat("server ", number - size_);
+}
+
+std::vector<int> RemoteCrew::NumbersOf(const Host& host) const {
+  std::vector<int> numbers;
+  for (int i = 0; i < host.ranks.count; ++i) numbers.push_back(host.ranks.first + i);
+  for (int i = 0; i < host.servers.count; ++i) numbers.push_back(size_ + host.servers.first + i);
+  return numbers;
 }
 
 void RemoteCrew::Start() {
@@ -70,7 +87,7 @@ void RemoteCrew::Start() {
     failure_ = {NotStarted(absl::StrCat("this host: ", prepared.message())), kExitNotStarted};
     return;
   }
-  events_.Verbose(absl::StrCat("job ", keys_.job_id, ": ", ranks_.size(), " ranks on ", hosts_.size(), " hosts"));
+  events_.Verbose(absl::StrCat("job ", keys_.job_id, ": ", size_, " ranks on ", hosts_.size(), " hosts"));
   start_deadline_ = DeadlineAfter(Now(), options_.start_timeout);
   next_beat_ = Now() + kBeat;
   StartMore(Now());
@@ -98,9 +115,8 @@ absl::Status RemoteCrew::Prepare() {
                                                                  .patience = options_.host_timeout,
                                                                  .files = files},
                                                poller_, *this);
-    for (int i = 0; i < host.ranks.count; ++i) {
-      const int rank = host.ranks.first + i;
-      ASSIGN_OR_RETURN(ranks_[rank].stream, output_.AddRemote(rank, hosts_.size() > 1 ? host.ranks.host : ""));
+    for (const int number : NumbersOf(host)) {
+      ASSIGN_OR_RETURN(ranks_[number].stream, output_.AddRemote(number, hosts_.size() > 1 ? host.ranks.host : ""));
     }
   }
   return absl::OkStatus();
@@ -163,7 +179,7 @@ AgentJob RemoteCrew::JobFor(const Host& host) const {
   job.job_id = keys_.job_id;
   job.secret = keys_.secret;
   job.epoch = keys_.epoch;
-  job.size = static_cast<uint32_t>(ranks_.size());
+  job.size = static_cast<uint32_t>(size_);
   for (const Host& each : hosts_) job.ranks_on_hosts.push_back(static_cast<uint32_t>(each.ranks.count));
   job.first_rank = static_cast<uint32_t>(host.ranks.first);
   job.ranks = static_cast<uint32_t>(host.ranks.count);
@@ -184,6 +200,9 @@ AgentJob RemoteCrew::JobFor(const Host& host) const {
     if (entry.starts_with(kInterface)) job.interface = entry.substr(kInterface.size());
   }
   job.grace = options_.grace;
+  job.first_server = static_cast<uint32_t>(host.servers.first);
+  job.servers = static_cast<uint32_t>(host.servers.count);
+  job.restart_rank = static_cast<uint32_t>(options_.restart_rank);
   return job;
 }
 
@@ -206,6 +225,9 @@ absl::Status RemoteCrew::OnReady(Host& host, std::string_view payload) {
     RETURN_IF_ERROR(ParseEndpoint(ready.store).status());
     store_ = std::move(ready.store);
   }
+  if (std::ssize(ready.servers) != host.servers.count) return absl::DataLossError("the wrong number of servers");
+  for (const std::string& server : ready.servers) RETURN_IF_ERROR(ParseEndpoint(server).status());
+  host.server_addresses = std::move(ready.servers);
   host.ready = true;
   const auto wall = std::chrono::system_clock::now().time_since_epoch();
   host.skew =
@@ -226,10 +248,12 @@ void RemoteCrew::StartRanks() {
   events_.OnStarted();
   events_.Verbose(absl::StrCat("all hosts are ready; store at ", store_));
   for (const std::string& doubt : DoubtsOfHosts()) events_.Verbose(doubt);
+  JobStart start{store_, {}};
+  for (const Host& host : hosts_) std::ranges::copy(host.server_addresses, std::back_inserter(start.servers));
   for (Host& host : hosts_) {
     host.remote->ReleaseLines();
     host.remote->BeginWatch(start_);
-    host.remote->Send(AgentMessage::kStart, store_);
+    host.remote->Send(AgentMessage::kStart, EncodeStart(start));
   }
   if (isatty(0) != 0) return;
   input_.emplace(poller_, 0, [this](std::string_view piece) {
@@ -294,7 +318,7 @@ std::vector<std::string> RemoteCrew::DoubtsOfHosts() const {
 }
 
 void RemoteCrew::EndPreflight() {
-  failure_ = {absl::StrCat("all ", hosts_.size(), " hosts are ready for ", ranks_.size(),
+  failure_ = {absl::StrCat("all ", hosts_.size(), " hosts are ready for ", size_,
                            " ranks; --preflight-only: nothing was started"),
               0, Table()};
   for (std::string& doubt : DoubtsOfHosts()) failure_->table.push_back(std::move(doubt));
@@ -328,28 +352,43 @@ void RemoteCrew::OnGone(RemoteHost& remote) {
 
 void RemoteCrew::LoseRanks(const Host& host) {
   std::vector<int> lost;
-  for (int rank = host.ranks.first; rank < host.ranks.first + host.ranks.count; ++rank) {
-    if (ranks_[rank].alive) lost.push_back(rank);
+  std::vector<std::string> names;
+  for (const int number : NumbersOf(host)) {
+    if (!ranks_[number].alive) continue;
+    lost.push_back(number);
+    names.push_back(number >= size_ || lost.size() == 1 ? NameOf(number) : absl::StrCat(number));
   }
   if (&host == hosts_.data() && input_) input_->Stop();
   output_.Say(absl::StrCat(HostPrefix(*host.remote), "lost: ", Why(*host.remote), "; ",
-                           lost.empty() ? "its ranks had ended" : "with rank ", absl::StrJoin(lost, ", ")));
-  for (const int rank : lost) {
-    ranks_[rank].alive = false;
-    --alive_;
+                           lost.empty() ? "its ranks had ended" : "with ", absl::StrJoin(names, ", ")));
+  for (const int number : lost) {
+    ranks_[number].alive = false;
+    if (number < size_) --alive_;
   }
-  for (const int rank : lost) {
-    RankEnd end{.rank = rank, .pid = ranks_[rank].pid, .when = std::max(host.clock.last(), start_)};
+  for (const int number : lost) {
+    RankEnd end{.rank = number, .pid = ranks_[number].pid, .when = std::max(host.clock.last(), start_)};
     end.asked_to = events_.told();
     end.host = host.ranks.host;
     end.lost = true;
-    events_.OnRankEnded(std::move(end));
+    if (number >= size_) {
+      EndOfServer(std::move(end));
+    } else {
+      events_.OnRankEnded(std::move(end));
+    }
   }
 }
 
+// Without ranks, how a server ends tells nothing of the job.
+void RemoteCrew::EndOfServer(RankEnd end) {
+  if (alive_ == 0 || !end.failed()) return;
+  end.rank -= size_;
+  end.server = true;
+  events_.OnRankEnded(std::move(end));
+}
+
 void RemoteCrew::CloseStreams(const Host& host) {
-  for (int i = 0; i < host.ranks.count; ++i) {
-    const uint32_t stream = ranks_[host.ranks.first + i].stream;
+  for (const int number : NumbersOf(host)) {
+    const uint32_t stream = ranks_[number].stream;
     output_.Finish(stream);
     output_.Finish(stream + 1);
   }
@@ -381,12 +420,13 @@ bool RemoteCrew::ended() const {
 }
 
 bool RemoteCrew::any_goes_on() const {
-  return std::ranges::any_of(ranks_, [](const Rank& rank) { return rank.alive && !rank.stopped; });
+  return std::any_of(ranks_.begin(), ranks_.begin() + size_,
+                     [](const Rank& rank) { return rank.alive && !rank.stopped; });
 }
 
 std::vector<std::string> RemoteCrew::Stopped() const {
   std::vector<std::string> stopped;
-  for (size_t i = 0; i < ranks_.size(); ++i) {
+  for (size_t i = 0; i < static_cast<size_t>(size_); ++i) {
     if (ranks_[i].alive && ranks_[i].stopped) stopped.push_back(absl::StrCat(i, " (pid ", ranks_[i].pid, ")"));
   }
   return stopped;

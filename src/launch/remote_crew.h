@@ -26,7 +26,7 @@ class RemoteCrew final : public Crew, public RemoteHostEvents {
   RemoteCrew(const Options& options, const std::vector<HostRanks>& hosts, const JobKeys& keys, Poller& poller,
              OutputMux& output, CrewEvents& events);
 
-  int size() const override { return static_cast<int>(ranks_.size()); }
+  int size() const override { return size_; }
   void Start() override;
   const std::optional<StartFailure>& failure() const override { return failure_; }
   void OnEvent(PollKey key) override;
@@ -45,7 +45,7 @@ class RemoteCrew final : public Crew, public RemoteHostEvents {
  private:
   enum class Phase { kReaching, kRunning, kFinishing, kCancelled };
 
-  struct Rank {
+  struct Rank {  // or server
     pid_t pid = 0;
     bool alive = true;
     bool stopped = false;
@@ -53,11 +53,13 @@ class RemoteCrew final : public Crew, public RemoteHostEvents {
   };
   struct Host {
     HostRanks ranks;
+    HostServers servers{};
     std::unique_ptr<RemoteHost> remote;
     HostClock clock{};
     bool ready = false;
-    HostFacts facts{};  // once it is ready
-    double skew = 0;    // seconds that its clock is ahead of ours
+    HostFacts facts{};                            // once it is ready
+    std::vector<std::string> server_addresses{};  // likewise
+    double skew = 0;                              // seconds that its clock is ahead of ours
     bool done = false;
     uint32_t credit = 0;  // owed to it
     // A message of its agent has come with this time. Returns when that was here.
@@ -96,6 +98,10 @@ class RemoteCrew final : public Crew, public RemoteHostEvents {
   void OnHostNote(const Host& host, std::string_view lines);
   absl::Status OnUsage(Host& host, std::string_view payload);
   absl::StatusOr<Rank*> RankOf(const Host& host, uint32_t rank);
+  absl::Status ReopenStreams(const Host& host, uint32_t number);
+  void EndOfServer(RankEnd end);
+  std::string NameOf(int number) const;
+  std::vector<int> NumbersOf(const Host& host) const;
   void CloseStreams(const Host& host);
   void LoseRanks(const Host& host);
 
@@ -104,8 +110,9 @@ class RemoteCrew final : public Crew, public RemoteHostEvents {
   OutputMux& output_;
   CrewEvents& events_;
   std::vector<Host> hosts_;
-  std::vector<Rank> ranks_;
-  size_t alive_;
+  int size_ = 0;             // ranks
+  std::vector<Rank> ranks_;  // by number: and then the servers
+  int alive_ = 0;            // ranks
   Phase phase_ = Phase::kReaching;
   const JobKeys& keys_;
   std::string directory_;  // where the ranks run

@@ -50,20 +50,34 @@ absl::Status RemoteCrew::OnFailed(Host& host, std::string_view payload) {
   return absl::OkStatus();
 }
 
+// Or the server of that number.
 absl::StatusOr<RemoteCrew::Rank*> RemoteCrew::RankOf(const Host& host, uint32_t rank) {
-  const auto first = static_cast<uint32_t>(host.ranks.first);
-  if (rank < first || rank - first >= static_cast<uint32_t>(host.ranks.count)) {
+  const auto within = [rank](int first, int count) {
+    return rank >= static_cast<uint32_t>(first) && rank - static_cast<uint32_t>(first) < static_cast<uint32_t>(count);
+  };
+  if (!within(host.ranks.first, host.ranks.count) && !within(size_ + host.servers.first, host.servers.count)) {
     return absl::DataLossError(absl::StrCat("rank ", rank, " is none of this host's"));
   }
   return &ranks_[rank];
 }
 
+absl::Status RemoteCrew::ReopenStreams(const Host& host, uint32_t number) {
+  Rank& rank = ranks_[number];
+  output_.Finish(rank.stream);
+  output_.Finish(rank.stream + 1);
+  ASSIGN_OR_RETURN(rank.stream, output_.AddRemote(static_cast<int>(number), hosts_.size() > 1 ? host.ranks.host : "",
+                                                  /*again=*/true));
+  return absl::OkStatus();
+}
+
 absl::Status RemoteCrew::OnPid(Host& host, std::string_view payload) {
   ASSIGN_OR_RETURN(const auto pair, DecodePair(payload));
   ASSIGN_OR_RETURN(Rank * rank, RankOf(host, pair.first));
+  if (rank->pid != 0) RETURN_IF_ERROR(ReopenStreams(host, pair.first));
   rank->pid = static_cast<pid_t>(pair.second);
-  events_.Verbose(absl::StrCat("rank ", pair.first, ": pid ", rank->pid, " on ", host.ranks.host, ": ",
-                               QuotedCommand(options_.command)));
+  const auto number = static_cast<int>(pair.first);
+  events_.Verbose(absl::StrCat(NameOf(number), ": pid ", rank->pid, " on ", host.ranks.host, ": ",
+                               number < size_ ? QuotedCommand(options_.command) : "gyrerun serve"));
   return absl::OkStatus();
 }
 
@@ -84,11 +98,16 @@ absl::Status RemoteCrew::OnOutput(Host& host, const Frame& frame) {
 absl::Status RemoteCrew::OnEnd(Host& host, std::string_view payload) {
   ASSIGN_OR_RETURN(RankEnd end, DecodeRankEnd(payload));
   ASSIGN_OR_RETURN(Rank * rank, RankOf(host, static_cast<uint32_t>(end.rank)));
-  if (!rank->alive) return absl::DataLossError(absl::StrCat("rank ", end.rank, " has ended twice"));
+  if (!rank->alive) return absl::DataLossError(absl::StrCat(NameOf(end.rank), " has ended twice"));
   rank->alive = false;
-  --alive_;
   end.when = std::max(host.Here(end.when), start_);
   end.host = host.ranks.host;
+  if (end.pid == 0) end.pid = rank->pid;  // of one that was to be started again
+  if (end.rank >= size_) {
+    EndOfServer(std::move(end));
+    return absl::OkStatus();
+  }
+  --alive_;
   if (end.rank == 0 && input_) input_->Stop();
   events_.OnRankEnded(std::move(end));
   return absl::OkStatus();
@@ -98,7 +117,7 @@ absl::Status RemoteCrew::OnState(Host& host, std::string_view payload) {
   ASSIGN_OR_RETURN(const auto pair, DecodePair(payload));
   ASSIGN_OR_RETURN(Rank * rank, RankOf(host, pair.first));
   rank->stopped = pair.second != 0;
-  events_.Verbose(absl::StrCat("rank ", pair.first, " on ", host.ranks.host, " (pid ", rank->pid,
+  events_.Verbose(absl::StrCat(NameOf(static_cast<int>(pair.first)), " on ", host.ranks.host, " (pid ", rank->pid,
                                rank->stopped ? ") was stopped by " : ") goes on",
                                rank->stopped ? SignalName(static_cast<int>(pair.second)) : ""));
   events_.OnRankStoppedOrNot();

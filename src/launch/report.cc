@@ -30,6 +30,10 @@ std::string RankLines(const Options& options, int ranks, std::string_view store)
   return text;
 }
 
+std::string AndServers(int servers) {
+  return servers == 0 ? "" : absl::StrCat(" and ", servers, " parameter server", servers == 1 ? "" : "s");
+}
+
 }  // namespace
 
 std::string QuotedCommand(const std::vector<std::string>& command) {
@@ -58,19 +62,20 @@ std::string BuildReport() {
 }
 
 std::string DryRunReport(const Options& options, const std::string& path) {
-  const std::string servers = options.servers == 0 ? ""
-                                                   : absl::StrCat(" and ", options.servers, " parameter server",
-                                                                  options.servers == 1 ? "" : "s");
-  return absl::StrCat("would start ", options.ranks, options.ranks == 1 ? " rank" : " ranks", " of ", path, servers,
-                      "\n", RankLines(options, options.ranks, "127.0.0.1:PORT"));
+  return absl::StrCat("would start ", options.ranks, options.ranks == 1 ? " rank" : " ranks", " of ", path,
+                      AndServers(options.ServersFor(options.ranks)), "\n",
+                      RankLines(options, options.ranks, "127.0.0.1:PORT"));
 }
 
 std::string DryRunReport(const Options& options, const std::vector<HostRanks>& hosts) {
   const int ranks = hosts.back().first + hosts.back().count;
   std::string text = absl::StrCat("would start ", ranks, ranks == 1 ? " rank" : " ranks", " of ", options.command[0],
-                                  " on ", hosts.size(), hosts.size() == 1 ? " host" : " hosts", "\n");
-  for (const HostRanks& host : hosts) {
-    absl::StrAppend(&text, "host ", host.host, ": ", RanksText(host), ": ",
+                                  AndServers(options.ServersFor(ranks)), " on ", hosts.size(),
+                                  hosts.size() == 1 ? " host" : " hosts", "\n");
+  const std::vector<HostServers> servers = PlaceServers(hosts, options.ServersFor(ranks), options.colocate_servers);
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    const HostRanks& host = hosts[i];
+    absl::StrAppend(&text, "host ", host.host, ": ", RanksText(host), AndServers(servers[i].count), ": ",
                     QuotedCommand(RemoteCommand(options, host.host)), "\n");
   }
   return text + RankLines(options, ranks, "ADDRESS:PORT");

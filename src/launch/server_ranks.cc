@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -97,6 +98,7 @@ absl::Status ServeUntilTold(int server, uint64_t life, const std::string& folder
                                    .job_id = *config.job_id,
                                    .epoch = static_cast<uint64_t>(config.epoch.value_or(0)),
                                    .secret = {},
+                                   .host = config.host_id.value_or(""),
                                    .folder = folder,
                                    .listener = UniqueFd(0),
                                    .stop = std::move(stop)};
@@ -115,12 +117,13 @@ ServerRanks::~ServerRanks() {
   if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
 }
 
-absl::Status ServerRanks::Open(int count) {
+absl::Status ServerRanks::Open(const std::string& address, int first, int count) {
+  first_ = first;
   ASSIGN_OR_RETURN(Folder folder, MakeFolder());
   folder_ = std::move(folder.path);
   lock_ = std::move(folder.lock);
   for (int server = 0; server < count; ++server) {
-    ASSIGN_OR_RETURN(UniqueFd listener, ListenTcp({"127.0.0.1", 0}, kBacklog, TimePoint::max()));
+    ASSIGN_OR_RETURN(UniqueFd listener, ListenTcp({address, 0}, kBacklog, TimePoint::max()));
     ASSIGN_OR_RETURN(const Endpoint endpoint, LocalEndpoint(listener.get()));
     addresses_.push_back(ToString(endpoint));
     listeners_.push_back(std::move(listener));
@@ -132,8 +135,16 @@ std::vector<std::string> ServerRanks::Command(int server, uint64_t life) const {
   return {"gyrerun", "serve", absl::StrCat(server), absl::StrCat(life), folder_};
 }
 
-std::string ServerRanks::Strategy(const std::string& given, uint64_t life) const {
-  return absl::StrCat(given.empty() ? "ps" : given, ",servers=", absl::StrJoin(addresses_, "+"), ",life=", life);
+std::string StrategyVariable(const std::vector<std::string>& exports, const std::vector<std::string>& addresses,
+                             uint64_t life) {
+  constexpr std::string_view kStrategy = "GYRE_STRATEGY=";
+  const char* const own = std::getenv("GYRE_STRATEGY");
+  std::string given = own != nullptr ? own : "";
+  for (const std::string& entry : exports) {
+    if (entry.starts_with(kStrategy)) given = entry.substr(kStrategy.size());
+  }
+  return absl::StrCat("GYRE_STRATEGY=", given.empty() ? "ps" : given, ",servers=", absl::StrJoin(addresses, "+"),
+                      ",life=", life);
 }
 
 int Serve(const std::vector<std::string>& arguments) {

@@ -247,7 +247,7 @@ void Supervisor::ReportRootCause() {
                       " ended after it", stopped_.empty() ? "" : absl::StrCat("; stopped then: rank ", stopped_),
                       "; exit code ", ExitCode()));
   // Servers are numbered from 0 as well, and their output follows that of the ranks.
-  const int number = cause.server ? options_.ranks + cause.rank : cause.rank;
+  const int number = cause.server ? crew_->size() + cause.rank : cause.rank;
   const std::vector<std::string> lines = output_.LastLines(number, kLastLines);
   if (lines.empty() || (crew_->size() == 1 && !cause.server)) return;  // alone, its lines are all that was printed
   SayWhy(absl::StrCat("the last lines of ", cause.server ? "server " : "rank ", cause.rank, ":"));

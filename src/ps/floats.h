@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <span>
 #include <utility>
@@ -17,6 +18,9 @@ class Floats {
  public:
   Floats() = default;
   explicit Floats(size_t count) : data_(std::make_shared_for_overwrite<float[]>(count)), count_(count) {}
+
+  // In memory of somebody's own, who is told by `data`'s deleter when nobody holds it any more.
+  Floats(std::shared_ptr<float[]> data, size_t count) : data_(std::move(data)), count_(count) {}
 
   // Whole floats of `bytes`, at any alignment.
   static Floats CopyOf(Bytes bytes) { return CopyOf(bytes, Floats()); }
@@ -40,14 +44,21 @@ class Floats {
   // For its maker, before others hold it; or after Unshare.
   std::span<float> writable() { return {data_.get(), count_}; }
 
-  // Makes this one the only holder, of a copy if there are others. One thread holds them all.
-  void Unshare() {
-    if (data_.use_count() > 1) *this = CopyOf(bytes());
+  // Makes this one the only holder, of a copy in new memory if there are others. One thread holds them all.
+  template <typename Make>
+  void Unshare(const Make& make) {
+    if (data_.use_count() > 1) *this = CopyOf(bytes(), make(count_));
   }
 
  private:
   std::shared_ptr<float[]> data_;
   size_t count_ = 0;
 };
+
+// Where memory for so many floats comes from: for what is sent, it may be memory that the receiver reads in place.
+using MakeFloats = std::function<Floats(size_t count)>;
+inline Floats MakePrivate(size_t count) {
+  return Floats(count);
+}
 
 }  // namespace gyre::ps

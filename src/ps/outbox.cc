@@ -1,34 +1,42 @@
 #include "ps/outbox.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace gyre::ps {
 
-void Outbox::Add(uint64_t sequence, float rate, std::span<const float> gradient) {
-  pushes_.push_back({from_, sequence, rate, Floats::CopyOf(std::as_bytes(gradient), std::exchange(spare_, Floats()))});
+void Outbox::Add(uint64_t sequence, float rate, std::span<const float> gradient, const MakeFloats& make) {
+  pushes_.push_back({from_, sequence, rate, Floats::CopyOf(std::as_bytes(gradient), make(gradient.size()))});
   from_ = sequence + 1;
 }
 
 bool Outbox::Acknowledge(uint64_t next) {
   if (next <= acknowledged_) return false;
   acknowledged_ = next;
+  sent_ = std::max(sent_, next);
   return true;
 }
 
+const Outbox::Push* Outbox::NextToSend() const {
+  const auto next = std::ranges::find_if(pushes_, [this](const Push& push) { return push.sequence >= sent_; });
+  return next == pushes_.end() ? nullptr : &*next;
+}
+
+size_t Outbox::BytesUnderWay() const {
+  size_t bytes = 0;
+  for (const Push& push : pushes_) {
+    if (IsPending(push) && push.sequence < sent_) bytes += push.gradient.bytes().size();
+  }
+  return bytes;
+}
+
 void Outbox::Release(uint64_t durable) {
-  while (!pushes_.empty() && pushes_.front().sequence < durable) DropFirst();
+  while (!pushes_.empty() && pushes_.front().sequence < durable) pushes_.pop_front();
 }
 
 void Outbox::Trim(size_t most) {
   auto acknowledged =
       static_cast<size_t>(std::ranges::count_if(pushes_, [this](const Push& push) { return !IsPending(push); }));
-  for (; acknowledged > most; --acknowledged) DropFirst();
-}
-
-void Outbox::DropFirst() {
-  spare_ = std::move(pushes_.front().gradient);
-  pushes_.pop_front();
+  for (; acknowledged > most; --acknowledged) pushes_.pop_front();
 }
 
 }  // namespace gyre::ps

@@ -22,9 +22,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options, con
   }
   std::unique_ptr<Server> server(new Server(std::move(options), layout, clock, network, disk));
   for (const int partition : layout.OfServer(server->options_.server)) {
-    ASSIGN_OR_RETURN(Shard shard,
-                     Shard::Create(layout.partitions()[static_cast<size_t>(partition)].count,
-                                   server->options_.consistency, server->options_.rule, server->options_.guards));
+    ASSIGN_OR_RETURN(Shard shard, Shard::Create(layout.partitions()[static_cast<size_t>(partition)].count,
+                                                server->options_.consistency, server->options_.rule,
+                                                server->options_.guards, server->options_.make));
     server->shards_.push_back(std::move(shard));
   }
   server->waiting_.resize(server->shards_.size());

@@ -40,6 +40,7 @@ struct ServerOptions {
   int workers = 1;  // that must have joined before the first step; those that come later join where the others are
   Duration snapshot_interval = std::chrono::seconds(10);  // or 20 times as long as the last one took
   Guards guards{};
+  MakeFloats make = MakePrivate;                                                // memory for values
   std::function<void(const AppliedPush&)> applied = [](const AppliedPush&) {};  // for timelines and tests
 };
 

@@ -20,25 +20,27 @@ Floats Keep(const Gradient& gradient) {
 }  // namespace
 
 absl::StatusOr<Shard> Shard::Create(int64_t count, const Consistency& consistency, const Rule& rule,
-                                    const Guards& guards) {
+                                    const Guards& guards, MakeFloats make) {
   std::optional<Optimizer> optimizer;
   if (rule) {
     ASSIGN_OR_RETURN(optimizer, Optimizer::Create(*rule, std::span(&count, 1)));
   }
-  return Shard(count, consistency, guards, std::move(optimizer));
+  return Shard(count, consistency, guards, std::move(optimizer), std::move(make));
 }
 
-Shard::Shard(int64_t count, const Consistency& consistency, const Guards& guards, std::optional<Optimizer> optimizer)
+Shard::Shard(int64_t count, const Consistency& consistency, const Guards& guards, std::optional<Optimizer> optimizer,
+             MakeFloats make)
     : consistency_(consistency),
       guards_(guards),
       optimizer_(std::move(optimizer)),
-      values_(static_cast<size_t>(count)) {
+      make_(std::move(make)),
+      values_(make_(static_cast<size_t>(count))) {
   std::ranges::fill(values_.writable(), 0.0f);
 }
 
 bool Shard::Initialize(Bytes values) {
   if (has_values_ || values.size() != values_.size() * sizeof(float)) return false;
-  values_ = Floats::CopyOf(values);
+  values_ = Floats::CopyOf(values, make_(values_.size()));
   return has_values_ = true;
 }
 
@@ -107,7 +109,7 @@ void Shard::ApplyStep(uint64_t step, const Applied& applied) {
 }
 
 void Shard::Apply(std::span<const float> gradient, std::optional<float> rate) {
-  values_.Unshare();
+  values_.Unshare(make_);
   const std::span<float> values = values_.writable();
   if (optimizer_) {
     // Its one buffer has as many elements, and rates are checked where they come in: it cannot fail.
@@ -195,7 +197,7 @@ absl::Status Shard::Restore(std::string_view bytes) {
   }
   const std::string_view values = reader.Raw(values_.size() * sizeof(float));
   if (!reader.ok()) return absl::DataLossError("a partition in the snapshot is cut short");
-  values_ = Floats::CopyOf(AsBytes(values));
+  values_ = Floats::CopyOf(AsBytes(values), make_(values_.size()));
   const std::string_view rest = reader.Raw(left - values.size());
   if (!reader.AtEnd()) return absl::DataLossError("a partition in the snapshot does not fit");
   if (optimizer_) return optimizer_->Restore(AsBytes(rest));

@@ -37,9 +37,9 @@ struct Gradient {
 
 class Shard {
  public:
-  // kInvalidArgument: see Optimizer::Create.
+  // `make`: memory for values. kInvalidArgument: see Optimizer::Create.
   static absl::StatusOr<Shard> Create(int64_t count, const Consistency& consistency, const Rule& rule,
-                                      const Guards& guards);
+                                      const Guards& guards, MakeFloats make = MakePrivate);
 
   bool has_values() const { return has_values_; }
   std::span<const float> values() const { return values_.span(); }
@@ -96,7 +96,8 @@ class Shard {
     std::optional<float> rate;
     Floats gradient;
   };
-  Shard(int64_t count, const Consistency& consistency, const Guards& guards, std::optional<Optimizer> optimizer);
+  Shard(int64_t count, const Consistency& consistency, const Guards& guards, std::optional<Optimizer> optimizer,
+        MakeFloats make);
 
   void Apply(std::span<const float> gradient, std::optional<float> rate);
   void ApplyStep(uint64_t step, const Applied& applied);
@@ -106,6 +107,7 @@ class Shard {
   Consistency consistency_;
   Guards guards_;
   std::optional<Optimizer> optimizer_;
+  MakeFloats make_;
   bool has_values_ = false;
   uint64_t version_ = 0;
   Floats values_;

@@ -82,9 +82,11 @@ void Worker::Receive(int server, const Message& message) {
     case Kind::kRefuse: return Refused(server, message);
     case Kind::kUnknown: peer.member = false; return SayHello(server);
     case Kind::kAck:
-      if (message.slot < slots && PartOf(server, message.slot).outbox.Acknowledge(message.sequence)) {
+      if (message.slot < slots && message.sequence > PartOf(server, message.slot).outbox.acknowledged()) {
+        Acknowledge(server, message.slot, message.sequence);
         PartOf(server, message.slot).outbox.Trim(options_.retain);
         peer.next_resend = time_.Now() + options_.timing.resend;
+        if (peer.ready) SendPushes(server);
       }
       return;
     case Kind::kPulse:
@@ -118,6 +120,7 @@ void Worker::Welcomed(int server, const Message& message) {
   Peer& peer = peers_[static_cast<size_t>(server)];
   if (peer.welcomed != peer.incarnation) {
     for (size_t slot = 0; slot < message.next.size(); ++slot) PartOf(server, slot).outbox.Restart(message.next[slot]);
+    peer.pushed = peer.next_push = 0;
     peer.welcomed = peer.incarnation;
   }
   TakeStanding(server, message);
@@ -134,8 +137,15 @@ void Worker::Welcomed(int server, const Message& message) {
   peer.next_heartbeat = std::min(peer.next_heartbeat, time_.Now() + options_.timing.heartbeat);
   if (floor > clock_) Jump(floor);
   if (!peer.ready) return SendModel(server);
-  SendPushes(server);
-  SendPulls(server);
+  SendAgain(server);
+}
+
+void Worker::Acknowledge(int server, size_t slot, uint64_t next) {
+  Outbox& outbox = PartOf(server, slot).outbox;
+  size_t& under_way = peers_[static_cast<size_t>(server)].pushed;
+  under_way -= outbox.BytesUnderWay();
+  outbox.Acknowledge(next);
+  under_way += outbox.BytesUnderWay();
 }
 
 // What is in the snapshot is not needed any more, and what has arrived perhaps not much longer.
@@ -143,11 +153,12 @@ void Worker::TakeStanding(int server, const Message& message) {
   Peer& peer = peers_[static_cast<size_t>(server)];
   if (peer.welcomed != peer.incarnation) return;
   for (size_t slot = 0; slot < message.next.size(); ++slot) {
+    Acknowledge(server, slot, message.next[slot]);
     Outbox& outbox = PartOf(server, slot).outbox;
-    outbox.Acknowledge(message.next[slot]);
     outbox.Release(message.durable[slot]);
     outbox.Trim(options_.retain);
   }
+  if (peer.member && peer.ready) SendPushes(server);
 }
 
 // All servers have said where they stand: where the furthest of them is, this worker begins.
@@ -163,7 +174,7 @@ void Worker::Jump(uint64_t clock) {
   for (int server = 0; server < layout_.servers(); ++server) {
     if (!peers_[static_cast<size_t>(server)].member) continue;
     SendHeartbeat(server);
-    SendPulls(server);
+    AskAnew(server);
   }
 }
 
@@ -174,9 +185,13 @@ void Worker::TakeValues(int server, const Message& message) {
   if (computing_ || message.clock != clock_ || HasValues(parts_[partition])) return;
   if (message.values.size() != values.size_bytes()) return;
   std::memcpy(values.data(), message.values.data(), values.size_bytes());
-  parts_[partition].values_for = message.clock + 1;
-  parts_[partition].optimizer.reset();
-  peers_[static_cast<size_t>(server)].next_resend = time_.Now() + options_.timing.resend;
+  Part& part = parts_[partition];
+  Peer& peer = peers_[static_cast<size_t>(server)];
+  if (std::exchange(part.asked_for, 0) == message.clock + 1) peer.pulled -= values.size_bytes();
+  part.values_for = message.clock + 1;
+  part.optimizer.reset();
+  peer.next_resend = time_.Now() + options_.timing.resend;
+  SendPulls(server);
 }
 
 void Worker::Refused(int server, const Message& message) {
@@ -245,19 +260,20 @@ absl::Status Worker::End(std::span<const float> gradient) {
   for (size_t i = 0; current && i < parts_.size(); ++i) {
     const Partition& partition = layout_.partitions()[i];
     const auto own = gradient.subspan(static_cast<size_t>(partition.offset), static_cast<size_t>(partition.count));
-    parts_[i].outbox.Add(clock_, rate_, own);
-    const Peer& peer = peers_[static_cast<size_t>(partition.server)];
+    parts_[i].outbox.Add(clock_, rate_, own, [&](size_t count) { return options_.make(partition.server, count); });
+    Peer& peer = peers_[static_cast<size_t>(partition.server)];
     const bool present = IsPresent(peer);
     if (!present) UpdateLocally(i, own);
     // One after the other: what is sent already is on its way while the next one is copied.
-    if (present && peer.ready) SendPush(partition.server, partition.slot, parts_[i].outbox.pushes().back());
+    peer.next_push = std::min(peer.next_push, static_cast<size_t>(partition.slot));
+    if (present && peer.ready) SendPushes(partition.server);
   }
   if (current) ++clock_;
   for (int server = 0; server < layout_.servers(); ++server) {
     Peer& peer = peers_[static_cast<size_t>(server)];
     if (!peer.ready || !IsPresent(peer)) continue;  // it gets all when it welcomes this worker again
     peer.next_resend = time_.Now() + options_.timing.resend;
-    SendPulls(server);
+    AskAnew(server);
   }
   return absl::OkStatus();
 }
@@ -289,9 +305,7 @@ void Worker::Tick() {
     if (now >= peer.next_heartbeat) SendHeartbeat(server);
     if (now >= peer.next_resend) {
       peer.next_resend = now + options_.timing.resend;
-      if (!well) continue;
-      SendPushes(server);
-      SendPulls(server);
+      if (well) SendAgain(server);
     }
   }
 }
@@ -327,65 +341,6 @@ void Worker::Attend() {
 
 bool Worker::IsPresent(const Peer& peer) const {
   return peer.member && time_.Now() - peer.heard < options_.timing.timeout;
-}
-
-void Worker::SayHello(int server) {
-  Peer& peer = peers_[static_cast<size_t>(server)];
-  const auto wait = static_cast<uint64_t>(options_.timing.resend.count());
-  peer.next_hello = time_.Now() + Duration(static_cast<int64_t>(wait / 2 + random_.Next() % (wait / 2 + 1)));
-  Send(server, {.kind = Kind::kHello,
-                .layout = layout_.fingerprint(),
-                .flag = joined_,
-                .clock = joined_ ? floor_ : 0,
-                .next = Oldest(server)});
-}
-
-void Worker::SendHeartbeat(int server) {
-  peers_[static_cast<size_t>(server)].next_heartbeat = time_.Now() + options_.timing.heartbeat;
-  Send(server, {.kind = Kind::kHeartbeat, .clock = floor_, .next = Oldest(server)});
-}
-
-void Worker::SendModel(int server) {
-  if (!options_.has_first_values) return;
-  for (size_t slot = 0; slot < layout_.OfServer(server).size(); ++slot) {
-    Send(server, {.kind = Kind::kInit,
-                  .slot = static_cast<uint32_t>(slot),
-                  .values = std::as_bytes(ValuesOf(Index(server, slot)))});
-  }
-}
-
-void Worker::SendPush(int server, int slot, const Outbox::Push& push) {
-  Send(server, {.kind = Kind::kPush,
-                .slot = static_cast<uint32_t>(slot),
-                .from = push.from,
-                .sequence = push.sequence,
-                .rate = push.rate,
-                .values = push.gradient.bytes(),
-                .keeper = push.gradient});
-}
-
-// By slot: what the next forward pass needs first goes first.
-void Worker::SendPushes(int server) {
-  for (size_t slot = 0; slot < layout_.OfServer(server).size(); ++slot) {
-    const Outbox& outbox = PartOf(server, slot).outbox;
-    for (const Outbox::Push& push : outbox.pushes()) {
-      if (outbox.IsPending(push)) SendPush(server, static_cast<int>(slot), push);
-    }
-  }
-}
-
-void Worker::SendPulls(int server) {
-  if (computing_) return;
-  for (size_t slot = 0; slot < layout_.OfServer(server).size(); ++slot) {
-    if (HasValues(PartOf(server, slot))) continue;
-    Send(server, {.kind = Kind::kPull, .slot = static_cast<uint32_t>(slot), .clock = clock_});
-  }
-}
-
-void Worker::Send(int server, Message message) {
-  message.epoch = options_.epoch;
-  message.incarnation = options_.incarnation;
-  network_.Send(server, message);
 }
 
 std::optional<int> Worker::Undelivered() const {

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -41,8 +42,13 @@ struct WorkerOptions {
   // Acknowledged pushes that are kept, a partition, until the server's snapshot has them: memory for as many gradients.
   // As many as steps are made between snapshots, and a server that dies loses nothing while its workers live.
   size_t retain = 16;
+  // Credit: of pushes that a server has not acknowledged, and of values that it was asked for and has not sent, so many
+  // bytes each are under way with it, or one partition. The rest follows as these arrive.
+  size_t window = size_t{32} << 20;
   bool has_first_values = true;  // its first model may become the servers': true of one worker at least
   Guards guards{};
+  // Memory for a push to that server.
+  std::function<Floats(int server, size_t count)> make = [](int, size_t count) { return Floats(count); };
 };
 
 // Why a step cannot begin.
@@ -117,10 +123,13 @@ class Worker {
     bool member = false;       // has taken this worker
     bool ready = false;        // takes pushes
     int slowest = -1;
+    size_t pushed = 0, pulled = 0;        // bytes under way
+    size_t next_push = 0, next_pull = 0;  // by slot: before it, there is nothing to be sent or asked for
     TimePoint heard{}, next_hello{}, next_heartbeat{}, next_resend{};
   };
   struct Part {
     Outbox outbox;
+    uint64_t asked_for = 0;                // one more than the step whose values are under way, or 0
     uint64_t values_for = 0;               // one more than the step that its values are for; 0: none yet
     std::optional<Optimizer> optimizer{};  // for steps without its server
   };
@@ -139,8 +148,12 @@ class Worker {
   void SendHeartbeat(int server);
   void SendModel(int server);
   void SendPush(int server, int slot, const Outbox::Push& push);
-  void SendPushes(int server);  // unless they are acknowledged
+  // As far as the window allows, by slot: what the next forward pass needs first goes first.
+  void SendPushes(int server);
   void SendPulls(int server);
+  void SendAgain(int server);  // what may be lost
+  void AskAnew(int server);    // for the values of this step
+  void Acknowledge(int server, size_t slot, uint64_t next);
   void Send(int server, Message message);
   std::vector<uint64_t> Oldest(int server) const;
 

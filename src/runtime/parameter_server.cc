@@ -157,6 +157,7 @@ absl::StatusOr<std::unique_ptr<ParameterServerClient>> ParameterServerClient::Cr
   ps::ClientOptions client{.servers = std::move(servers),
                            .job_id = job.job_id,
                            .secret = job.secret,
+                           .host = config.host_id.value_or(""),
                            .worker = {.worker = job.rank,
                                       .epoch = job.epoch,
                                       .incarnation = config.strategy.life,

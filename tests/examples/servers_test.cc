@@ -19,6 +19,7 @@ namespace gyre {
 namespace {
 
 using support::Program;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 
 constexpr auto kLimit = std::chrono::seconds(100);
@@ -33,6 +34,13 @@ class CharLmByServers : public testing::Test {
       state = state * 1664525u + 1013904223u;
       text << words[(state >> 16) % 7 * ((state >> 24) % 7) / 6];
     }
+  }
+
+  // Options of gyrerun for two "hosts", which are this one: what leads there runs the command right here.
+  std::vector<std::string> OverHosts() const {
+    std::ofstream(shell_) << "#!/bin/sh\nexport GYRE_HOST_ID=$1; shift; exec sh -c \"exec $*\"\n";
+    std::filesystem::permissions(shell_, std::filesystem::perms::owner_all);
+    return {"-H", "a:1,b:1", "--remote-shell", shell_, "--interface", "lo"};
   }
 
   std::vector<std::string> Command(const std::vector<std::string>& launch,
@@ -85,6 +93,7 @@ class CharLmByServers : public testing::Test {
   const support::TemporaryDirectory folder_;
   const std::string text_ = folder_.path() / "text";
   const std::string losses_ = folder_.path() / "losses";
+  const std::string shell_ = folder_.path() / "rsh";
 };
 
 TEST_F(CharLmByServers, SynchronousTrainingAgreesWithAllReduce) {
@@ -116,6 +125,46 @@ TEST_F(CharLmByServers, AServerAndARankAreKilledAndTrainingGoesOn) {
   EXPECT_THAT(program.err(), HasSubstr("rank 1 (pid"));
   EXPECT_THAT(program.err(), HasSubstr("it is started again, 1 of 1"));
   EXPECT_EQ(LastLine(program.out())["steps"], 1000) << program.output();
+}
+
+TEST_F(CharLmByServers, OverHostsTheyAreSpreadAndStartedAgainWhereTheyWere) {
+  std::vector<std::string> launch = OverHosts();
+  launch.insert(launch.end(), {"--servers", "2", "--restart-rank", "1", "--verbose"});
+  Program program(Command(launch, {"--steps", "600"}));
+  ASSERT_TRUE(WaitForSteps(20)) << program.output();
+  ASSERT_EQ(kill(PidOf(program, "server 1"), SIGKILL), 0);
+  ASSERT_TRUE(program.WaitForOutput("host b: server 1 (pid", kLimit)) << program.output();
+  ASSERT_TRUE(WaitForSteps(100)) << program.output();
+  ASSERT_EQ(kill(PidOf(program, "rank 1"), SIGKILL), 0);
+  ASSERT_TRUE(program.WaitFor(kLimit)) << program.output();
+  EXPECT_EQ(program.exit_code(), 0) << program.output();
+  EXPECT_THAT(program.err(), HasSubstr("host b: rank 1 (pid"));
+  EXPECT_THAT(program.err(), HasSubstr("it is started again, 1 of 1"));
+  EXPECT_THAT(program.err(), ContainsRegex("server 0: pid [0-9]+ on a"));
+  EXPECT_EQ(LastLine(program.out())["steps"], 600) << program.output();
+}
+
+TEST_F(CharLmByServers, OverHostsOneBesideEachRankAgreesWithAllReduce) {
+  const double expected = BitsOf({}, {"--steps", "40"});
+  std::vector<std::string> launch = OverHosts();
+  launch.emplace_back("--colocate-servers");
+  EXPECT_NEAR(BitsOf(launch, {"--steps", "40"}), expected, 1e-3 * expected);
+}
+
+TEST_F(CharLmByServers, OverHostsWhoDiesAgainAndAgainEndsTheJob) {
+  std::vector<std::string> command = {GYRERUN_PATH};
+  for (const std::string& word : OverHosts()) command.push_back(word);
+  for (const char* word : {"--servers", "1", "--restart-rank", "2", "--settle", "0.1", "--tag-output", "sh", "-c",
+                           "printf \"$GYRE_RANK unfinished\"; [ $GYRE_RANK = 0 ] && exit 3; sleep 100"}) {
+    command.emplace_back(word);
+  }
+  Program program(command);
+  ASSERT_TRUE(program.WaitFor(kLimit)) << program.output();
+  EXPECT_EQ(program.exit_code(), 3) << program.output();
+  EXPECT_THAT(program.err(), HasSubstr("it is started again, 2 of 2"));
+  EXPECT_THAT(program.err(), HasSubstr("rank 0 on a (pid"));
+  const std::string line = "[0@a]<stdout>:0 unfinished\n";  // of each life
+  EXPECT_THAT(program.out(), HasSubstr(line + line + line)) << program.output();
 }
 
 TEST_F(CharLmByServers, AServerThatIsStoppedDoesNotHoldUpTheEnd) {

@@ -41,6 +41,9 @@ AgentJob RandomJob(Mutator& random) {
   job.serve_store = random.OneIn(2);
   job.loopback = random.OneIn(2);
   job.grace = std::chrono::milliseconds(random.Below(100'000));
+  job.first_server = static_cast<uint32_t>(random.Below(1000));
+  job.servers = static_cast<uint32_t>(random.Below(1000));
+  job.restart_rank = static_cast<uint32_t>(random.Below(1000));
   return job;
 }
 
@@ -61,7 +64,7 @@ RankEnd RandomEnd(Mutator& random) {
   return end;
 }
 
-constexpr uint64_t kKinds = 9;
+constexpr uint64_t kKinds = 10;
 
 std::string Encoded(uint64_t kind, Mutator& random) {
   switch (kind) {
@@ -74,8 +77,13 @@ std::string Encoded(uint64_t kind, Mutator& random) {
       return EncodeOutput({static_cast<int>(random.Below(INT32_MAX)), static_cast<int>(1 + random.Below(2)), bytes});
     }
     case 5: return EncodePair(static_cast<uint32_t>(random.Number()), static_cast<uint32_t>(random.Number()));
-    case 6: return EncodeReady({RandomTime(random), RandomText(random)});
+    case 6: {
+      Ready ready{RandomTime(random), RandomText(random)};
+      ready.servers = RandomTexts(random);
+      return EncodeReady(ready);
+    }
     case 7: return EncodeTime(RandomTime(random));
+    case 8: return EncodeStart({RandomText(random), RandomTexts(random)});
     default: return EncodeNumber(static_cast<uint32_t>(random.Number()));
   }
 }
@@ -93,6 +101,7 @@ std::string Check(uint64_t kind, const std::string& payload, bool valid) {
     case 5: return CheckDecoder(payload, valid, kFactor, DecodePair, pair);
     case 6: return CheckDecoder(payload, valid, kFactor, DecodeReady, EncodeReady);
     case 7: return CheckDecoder(payload, valid, kFactor, DecodeTime, EncodeTime);
+    case 8: return CheckDecoder(payload, valid, kFactor, DecodeStart, EncodeStart);
     default: return CheckDecoder(payload, valid, kFactor, DecodeNumber, EncodeNumber);
   }
 }

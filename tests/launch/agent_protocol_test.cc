@@ -37,6 +37,9 @@ AgentJob SomeJob() {
   job.host = "b";
   job.interface = "eth0";
   job.grace = std::chrono::milliseconds(1234);
+  job.first_server = 3;
+  job.servers = 2;
+  job.restart_rank = 7;
   return job;
 }
 
@@ -51,6 +54,7 @@ TEST(AgentProtocolTest, AJobArrivesWhole) {
   EXPECT_EQ(job->epoch, 6u);
   EXPECT_TRUE(job->input && job->serve_store && !job->loopback);
   EXPECT_EQ(job->grace, SomeJob().grace);
+  EXPECT_EQ(job->first_server * 100 + job->servers * 10 + job->restart_rank, 327u);
 }
 
 TEST(AgentProtocolTest, AJobThatCannotBeIsRefused) {
@@ -69,6 +73,9 @@ TEST(AgentProtocolTest, AJobThatCannotBeIsRefused) {
   refused([](AgentJob& job) { job.command[0] = std::string("a\0b", 3); });
   refused([](AgentJob& job) { job.environment[0] = std::string("A=\0b", 4); });
   refused([](AgentJob& job) { job.grace = std::chrono::milliseconds(-1); });
+  refused([](AgentJob& job) { job.servers = UINT32_MAX; });
+  refused([](AgentJob& job) { job.first_server = UINT32_MAX; });
+  refused([](AgentJob& job) { job.restart_rank = UINT32_MAX; });
   std::string bytes = EncodeJob(SomeJob());
   EXPECT_THAT(DecodeJob(bytes + "x"), MatchesStatus(StatusCode::kDataLoss, ""));
   for (size_t size = 0; size < bytes.size(); ++size) {
@@ -104,13 +111,20 @@ TEST(AgentProtocolTest, AnEndKeepsItsTime) {
   EXPECT_TRUE(got->asked_to && got->failed() && !got->lost);
 }
 
-TEST(AgentProtocolTest, SoDoReadyAndBeat) {
+TEST(AgentProtocolTest, SoDoReadyStartAndBeat) {
   const TimePoint when = TimePoint() + std::chrono::microseconds(1'234'567);
   const HostFacts facts{1, 2, 3, 4, 5, 6, 7, "machine"};
-  const auto ready = DecodeReady(EncodeReady({when, "a:1", facts}));
+  const auto ready = DecodeReady(EncodeReady({when, "a:1", facts, {"b:2", "c:3"}}));
   ASSERT_THAT(ready, IsOk());
   EXPECT_EQ(ready->when, when);
   EXPECT_EQ(ready->store, "a:1");
+  EXPECT_EQ(ready->servers, (std::vector<std::string>{"b:2", "c:3"}));
+  const auto start = DecodeStart(EncodeStart({"a:1", {"b:2", "c:3"}}));
+  ASSERT_THAT(start, IsOk());
+  EXPECT_EQ(start->store, "a:1");
+  EXPECT_EQ(start->servers, ready->servers);
+  EXPECT_THAT(DecodeStart(EncodeStart({"a:1", {std::string("b\0c", 3)}})), MatchesStatus(StatusCode::kDataLoss, ""));
+  EXPECT_THAT(DecodeStart(EncodeStart(*start) + "x"), MatchesStatus(StatusCode::kDataLoss, "malformed"));
   EXPECT_EQ(ready->facts.machine, "machine");
   EXPECT_EQ(ready->facts.cpus + ready->facts.gpus + ready->facts.mtu, 1u + 2u + 7u);
   EXPECT_EQ(ready->facts.memory + ready->facts.shm_free + ready->facts.memlock + ready->facts.wall_us,

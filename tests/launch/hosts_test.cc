@@ -101,6 +101,15 @@ TEST(HostsTest, RanksFillHostsInOrder) {
   EXPECT_EQ(RanksText({"b", 2, 1}), "rank 2");
 }
 
+TEST(HostsTest, ServersAreSpreadOverHostsOrStandBesideRanks) {
+  const std::vector<HostRanks> hosts = {{"a", 0, 2}, {"b", 2, 1}, {"c", 3, 4}};
+  using Placed = std::vector<HostServers>;
+  EXPECT_EQ(PlaceServers(hosts, 0, false), (Placed{{0, 0}, {0, 0}, {0, 0}}));
+  EXPECT_EQ(PlaceServers(hosts, 2, false), (Placed{{0, 0}, {0, 1}, {1, 1}}));
+  EXPECT_EQ(PlaceServers(hosts, 7, false), (Placed{{0, 2}, {2, 2}, {4, 3}}));
+  EXPECT_EQ(PlaceServers(hosts, 7, true), (Placed{{0, 2}, {2, 1}, {3, 4}}));
+}
+
 TEST(HostsTest, LoopbackNames) {
   for (const char* name : {"localhost", "me@localhost", "127.0.0.1", "127.8.9.1", "::1"}) {
     EXPECT_TRUE(IsLoopbackName(name)) << name;

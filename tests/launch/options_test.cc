@@ -41,13 +41,16 @@ TEST(OptionsTest, All) {
   EXPECT_EQ(options->grace, std::chrono::milliseconds(250));
 }
 
-TEST(OptionsTest, ServersAreBesideRanksOfThisHost) {
+TEST(OptionsTest, Servers) {
   const auto options = ParseOptions({"-np", "2", "--servers", "3", "--restart-rank", "4", "prog"});
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->servers, 3);
   EXPECT_EQ(options->restart_rank, 4);
   EXPECT_NE(ErrorOf({"-np", "2", "--restart-rank", "1", "prog"}).find("--restart-rank is for"), std::string::npos);
-  EXPECT_NE(ErrorOf({"-H", "a:2", "--servers", "1", "prog"}).find("--servers is for"), std::string::npos);
+  EXPECT_EQ(ParseOptions({"-H", "a:2", "--servers", "1", "prog"})->ServersFor(2), 1);
+  EXPECT_EQ(ParseOptions({"-H", "a:2", "--colocate-servers", "--restart-rank", "1", "prog"})->ServersFor(2), 2);
+  EXPECT_NE(ErrorOf({"-np", "2", "--servers", "1", "--colocate-servers", "prog"}).find("excludes"), std::string::npos);
+  EXPECT_NE(ErrorOf({"-np", "257", "--colocate-servers", "prog"}).find("256 ranks at most"), std::string::npos);
   EXPECT_FALSE(ErrorOf({"-np", "2", "--servers", "257", "prog"}).empty());
 }
 

@@ -368,9 +368,9 @@ TEST(ServerRanksTest, AFolderThatNobodyHoldsIsRemoved) {
   std::filesystem::create_directory(folder.path() / "another");
   {
     ServerRanks first, second;
-    ASSERT_THAT(first.Open(1), IsOk());
+    ASSERT_THAT(first.Open("127.0.0.1", 0, 1), IsOk());
     EXPECT_EQ(count(), 2);
-    ASSERT_THAT(second.Open(1), IsOk());
+    ASSERT_THAT(second.Open("127.0.0.1", 0, 1), IsOk());
     EXPECT_EQ(count(), 3);  // the first one's stays
   }
   EXPECT_EQ(count(), 1);

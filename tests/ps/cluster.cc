@@ -149,6 +149,7 @@ void Cluster::StartWorker(int number) {
                                  .local_steps = plan_.local_steps,
                                  .local_time = milliseconds(5000),
                                  .retain = plan_.retain,
+                                 .window = plan_.window,
                                  .guards = plan_.guards},
                                 layout_[0], std::vector<float>(static_cast<size_t>(layout_[0].elements())), clock_,
                                 *self.link, chance_);
@@ -198,6 +199,9 @@ void Cluster::Send(Process& from, int to, const Message& message) {
     if (!first && joined->second != message.clock) jumped_.insert(joined->first);
   }
   const bool to_server = !from.is_server;
+  if (message.kind == Kind::kPush) {
+    most_under_way_ = std::max(most_under_way_, static_cast<size_t>(++under_way_[{from.number, to}]));
+  }
   const auto lost = [this](uint64_t one_in) { return one_in > 0 && random_.OneIn(one_in); };
   if (cut_.contains({to_server ? to : from.number, to_server ? from.number : to}) || lost(plan_.drop)) return;
   const std::string bytes = Encode(message);
@@ -225,6 +229,7 @@ void Cluster::Deliver(bool to_server, int to, int from, const std::string& bytes
       if (message->incarnation >= process->welcomed[from]) process->heard[from] = now();
       process->server->Receive(from, *message);
     } else {
+      if (message->kind == Kind::kAck) --under_way_[{to, from}];
       process->worker->Receive(from, *message);
     }
     Wake(process);
@@ -507,6 +512,8 @@ Plan RandomPlan(uint64_t seed) {
       plan.blows.push_back({.whom = worker, .at = between(300, 600), .lasts = between(500, 3000)});
     }
   }
+  // Half of them with credit for one to three partitions.
+  if (random.OneIn(2)) plan.window = static_cast<size_t>(between(1, 3) * plan.workers) * sizeof(float);
   return plan;
 }
 

@@ -49,6 +49,7 @@ struct Plan {
   bool gather = false;  // the first step waits for all workers
   uint64_t local_steps = 0;
   size_t retain = 64;
+  size_t window = size_t{1} << 20;
   int64_t snapshot_ms = 500;
   int64_t compute_ms = 20;  // at most, of a step
   // Of a message: one in so many; 0: none.
@@ -76,7 +77,8 @@ class Cluster {
   TimePoint now() const { return clock_.Now(); }
   const std::vector<float>& final_model() const { return final_model_; }  // of the first worker, after a whole run
   const std::string& last_reason() const { return last_reason_; }         // why a worker waited last
-  bool ever_local() const { return ever_local_; }                         // some step was made without a server
+  size_t most_under_way() const { return most_under_way_; }  // pushes of a worker that a server has not acknowledged
+  bool ever_local() const { return ever_local_; }            // some step was made without a server
 
  private:
   struct Process;
@@ -141,6 +143,8 @@ class Cluster {
   uint64_t trace_ = 0;
   int64_t messages_ = 0;
   bool ever_local_ = false;
+  std::map<std::pair<int, int>, int64_t> under_way_;  // by worker and server: sent less acknowledged, without faults
+  size_t most_under_way_ = 0;
 };
 
 }  // namespace gyre::ps

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace gyre::ps {
@@ -19,6 +20,19 @@ TEST(ClusterTest, FaultlessRunsEndInTheSameModel) {
     if (consistency.mode == Mode::kSynchronous) {
       // Twenty means of five workers' gradients.
       for (const float value : cluster.final_model()) EXPECT_NEAR(value, 4.0f, 1e-4f);
+    }
+  }
+}
+
+TEST(ClusterTest, NoMoreIsUnderWayThanTheWindowHolds) {
+  for (const Consistency& consistency : kEach) {
+    const Plan plan{.workers = 3, .tensors = 8, .consistency = consistency, .steps = 20, .gather = true};
+    for (const auto& [window, most] : {std::pair<size_t, size_t>{1, 1}, {3 * 3 * sizeof(float), 3}, {1 << 20, 8}}) {
+      Plan narrow = plan;
+      narrow.window = window;
+      Cluster cluster(narrow);
+      ASSERT_EQ(cluster.Run(), "");
+      EXPECT_EQ(cluster.most_under_way(), most);
     }
   }
 }

@@ -1,11 +1,16 @@
 // Servers and workers over real connections, disks and time, as threads of one process.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <fstream>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -90,6 +95,7 @@ class ProcessTest : public testing::Test {
         .servers = {},
         .job_id = "job",
         .secret = kSecret,
+        .host = host_,
         .worker = {.worker = worker, .epoch = 3, .incarnation = life, .retain = 64, .has_first_values = worker == 0},
         .setup = {.tensors = Tensors(),
                   .workers = workers_,
@@ -162,12 +168,33 @@ class ProcessTest : public testing::Test {
   std::unique_ptr<support::TemporaryDirectory> folder_ = std::make_unique<support::TemporaryDirectory>();
   int workers_ = 2;
   Consistency consistency_{};
+  std::string host_;  // the workers'; the servers' is empty
   std::vector<std::unique_ptr<Serving>> servers_;
 };
 
+// How often memory for floats is mapped in this process: once by who made it, and once by each that reads it.
+int64_t Mappings() {
+  std::ifstream maps("/proc/self/maps");
+  int64_t count = 0;
+  for (std::string line; std::getline(maps, line);) count += line.find("gyre-parameter-server") != std::string::npos;
+  return count;
+}
+
 TEST_F(ProcessTest, SynchronousTrainingIsTheOptimizersToTheBit) {
   StartServers(3);
-  EXPECT_EQ(Train(6, [](int, int) {}), Reference(6));
+  std::atomic<int64_t> mappings = 0;
+  const auto count = [&](int, int step) { mappings = step == 4 ? Mappings() : mappings.load(); };
+  EXPECT_EQ(Train(6, count), Reference(6));
+  EXPECT_EQ(mappings, 3 * (2 * 2 + 1 + 2));  // by server: those of two workers twice, and its own thrice
+}
+
+TEST_F(ProcessTest, WithoutSharedMemoryItIsTheSame) {
+  host_ = "another host";
+  StartServers(3);
+  std::atomic<int64_t> mappings = 0;
+  const auto count = [&](int, int step) { mappings = step == 4 ? Mappings() : mappings.load(); };
+  EXPECT_EQ(Train(6, count), Reference(6));
+  EXPECT_EQ(mappings, 3 * (2 + 1));
 }
 
 TEST_F(ProcessTest, AServerThatDiesAndComesBackCostsNoStep) {
@@ -259,6 +286,91 @@ TEST_F(ProcessTest, SnapshotsThatFailAreTold) {
   dup2(usual.get(), 2);
   ASSERT_GT(count, 0);
   EXPECT_EQ(std::string(said, static_cast<size_t>(count)).find("gyre server 0: snapshot: "), 0u);
+}
+
+TEST(FloatArenaTest, IsReadByOthersWhereItLies) {
+  FloatArena arena = *FloatArena::Create(4096);
+  Floats made = arena.Make(3);
+  std::ranges::copy(std::vector<float>{1, 2, 3}, made.writable().begin());
+  const auto theirs = *MappedArena::Map(arena.offer());
+  const uint64_t offset = *arena.OffsetOf(made.bytes());
+  const float* const read = theirs->At(offset, 3);
+  ASSERT_NE(read, nullptr);
+  EXPECT_NE(read, made.span().data());
+  EXPECT_EQ(std::vector<float>(read, read + 3), (std::vector<float>{1, 2, 3}));
+  // Not what is not there.
+  EXPECT_EQ(arena.OffsetOf(Floats(3).bytes()), std::nullopt);
+  EXPECT_NE(theirs->At(8192 - 4, 1), nullptr);
+  for (const auto& [at, count] : std::vector<std::pair<uint64_t, size_t>>{
+           {8192, 1}, {8192 - 4, 2}, {4096, 1025}, {4097, 1}, {0, 1}, {UINT64_MAX - 3, 1}, {4096, SIZE_MAX}}) {
+    EXPECT_EQ(theirs->At(at, count), nullptr) << at << " " << count;
+  }
+}
+
+TEST(FloatArenaTest, MemoryIsUsedAgainAndThenThereIsTheProcessesOwn) {
+  FloatArena arena = *FloatArena::Create(4096);
+  Floats first = arena.Make(1000);
+  const float* const data = first.span().data();
+  EXPECT_EQ(arena.OffsetOf(arena.Make(1000).bytes()), std::nullopt);
+  Floats copy = first;
+  first = {};
+  EXPECT_EQ(arena.OffsetOf(arena.Make(1000).bytes()), std::nullopt);  // somebody holds it
+  copy = {};
+  EXPECT_EQ(arena.Make(1000).span().data(), data);
+  EXPECT_TRUE(arena.OffsetOf(arena.Make(999).bytes()));  // rounded up it is as long
+}
+
+TEST(FloatArenaTest, WhatIsNotThereIsRefused) {
+  const std::string offer = FloatArena::Create(4096)->offer();  // gone
+  EXPECT_FALSE(MappedArena::Map(offer).ok());
+  const FloatArena arena = *FloatArena::Create(4096);
+  for (size_t cut = 0; cut < offer.size(); ++cut) {
+    EXPECT_THAT(MappedArena::Map(arena.offer().substr(0, cut)).status(),
+                MatchesStatus(absl::StatusCode::kInvalidArgument, "malformed"));
+  }
+  for (size_t at = 0; at < offer.size(); ++at) {  // another process, descriptor or token, or more bytes than there are
+    std::string changed = arena.offer();
+    changed[at] = static_cast<char>(changed[at] ^ 0x40);
+    EXPECT_FALSE(MappedArena::Map(changed).ok()) << at;
+  }
+}
+
+// One end of a connection is a link, the other says what it must not: that ends it, and reads nothing.
+TEST(LinkTest, WhatWasNotOfferedOrLentEndsIt) {
+  const FloatArena arena = *FloatArena::Create(4096);
+  const auto frame = [](uint16_t type, uint32_t floats, std::string_view payload) {
+    return EncodeFrame({.type = type, .epoch = 3, .sequence = floats}, payload);
+  };
+  const auto lent = [&](uint64_t offset, uint32_t floats) {
+    return frame(5, floats, Written([&](WireWriter& writer) {
+                   writer.U64(offset);
+                   writer.U64(0);
+                   writer.Raw(Encode({.kind = Kind::kPush, .epoch = 3, .incarnation = 1}));
+                 }));
+  };
+  const std::string offer = frame(3, 0, Written([&](WireWriter& writer) {
+                                    writer.Text("here");
+                                    writer.Raw(arena.offer());
+                                  }));
+  const std::string number = Written([](WireWriter& writer) { writer.U64(0); });
+  const std::vector<std::string> wrong = {frame(4, 0, ""),       frame(6, 0, number),     frame(6, 0, "x"),
+                                          frame(7, 0, ""),       lent(4096, 1),           frame(3, 0, "x"),
+                                          offer + offer,         offer + lent(0, 1),      offer + lent(8192 - 4, 2),
+                                          offer + lent(4096, 0), offer + frame(5, 1, "x")};
+  for (size_t i = 0; i <= wrong.size(); ++i) {
+    int ends[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    const UniqueFd other(ends[1]);
+    auto loop = *EventLoop::Create();
+    int messages = 0;
+    auto link = *Link::Create(*loop, UniqueFd(ends[0]), 3, "here",
+                              {.on_setup = [](std::string_view) {}, .on_message = [&](const Message&) { ++messages; }});
+    const std::string bytes = i < wrong.size() ? wrong[i] : offer + lent(4096, 1);
+    ASSERT_EQ(write(other.get(), bytes.data(), bytes.size()), std::ssize(bytes));
+    ASSERT_THAT(loop->RunOnce(Soon()), IsOk());
+    EXPECT_EQ(link->status().ok(), i == wrong.size()) << i << " " << link->status();
+    EXPECT_EQ(messages, i == wrong.size() ? 1 : 0) << i;
+  }
 }
 
 TEST(SetupTest, ComesBackAsItWas) {

@@ -16,8 +16,9 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Create(ClientOptions options,
   options.worker.rule = options.setup.rule;
   ASSIGN_OR_RETURN(auto loop, EventLoop::Create());
   std::unique_ptr<Client> client(new Client(std::move(options), std::move(layout), std::move(loop)));
-  ASSIGN_OR_RETURN(client->worker_,
-                   Worker::Create(client->options_.worker, client->layout_, weights, client->clock_, *client, *client));
+  WorkerOptions worker = client->options_.worker;
+  worker.make = [c = client.get()](int server, size_t count) { return c->Make(server, count); };
+  ASSIGN_OR_RETURN(client->worker_, Worker::Create(worker, client->layout_, weights, client->clock_, *client, *client));
   ASSIGN_OR_RETURN(client->thread_, StartThread("speak with parameter servers", [c = client.get()] { c->Run(); }));
   return client;
 }
@@ -158,12 +159,16 @@ void Client::Connect(int server) {
       return fail(absl::FailedPreconditionError(
           absl::StrCat("at the address of server ", server, " is ", Describe(connected->peer))));
     }
-    auto link = Link::Create(*loop_, std::move(connected->fd), options_.worker.epoch,
+    auto link = Link::Create(*loop_, std::move(connected->fd), options_.worker.epoch, options_.host,
                              {.on_setup = [](std::string_view) {},
                               .on_message = [this, server](const Message& m) { worker_->Receive(server, m); }});
     if (!link.ok()) return fail(link.status());
     own.link = *std::move(link);
     own.link->SendSetup(setup_);
+    own.arena.reset();
+    if (auto arena = FloatArena::Create(ArenaBytes(server)); arena.ok()) {
+      own.link->Offer(own.arena.emplace(*std::move(arena)));
+    }
     worker_->Reach(server);
   };
   peer.connector = std::make_unique<Connector>(
@@ -171,6 +176,19 @@ void Client::Connect(int server) {
       ConnectorOptions{.what = absl::StrCat("server ", server, " at ", ToString(endpoint)), .endpoint = endpoint}, self,
       options_.secret, on_done,
       [this, server](const absl::Status& why) { peers_[static_cast<size_t>(server)].trouble = why; });
+}
+
+Floats Client::Make(int server, size_t count) {
+  std::optional<FloatArena>& arena = peers_[static_cast<size_t>(server)].arena;
+  return arena ? arena->Make(count) : Floats(count);
+}
+
+// For the pushes that are kept, and some that are under way.
+int64_t Client::ArenaBytes(int server) const {
+  constexpr int64_t kMostKept = int64_t{1} << 30, kUnderWay = 4, kRounding = int64_t{1} << 20;
+  const int64_t bytes = std::max<int64_t>(1, layout_.BytesOf(server));
+  const auto retain = static_cast<int64_t>(std::min<size_t>(options_.worker.retain, 4096));
+  return bytes * (kUnderWay + std::min(retain, kMostKept / bytes)) + kRounding;
 }
 
 void Client::Send(int peer, const Message& message) {

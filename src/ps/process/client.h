@@ -20,6 +20,7 @@
 #include "net/connector.h"
 #include "net/endpoint.h"
 #include "net/event_loop.h"
+#include "ps/process/float_arena.h"
 #include "ps/process/link.h"
 #include "ps/process/setup.h"
 #include "ps/worker.h"
@@ -30,6 +31,7 @@ struct ClientOptions {
   std::vector<Endpoint> servers{};  // by number; addresses: nothing is looked up
   std::string job_id{};
   std::string secret{};
+  std::string host{};      // the same at processes that may share memory, or empty (Link::Create)
   WorkerOptions worker{};  // its rule is the setup's
   Setup setup{};           // the same at all workers
 };
@@ -58,6 +60,7 @@ class Client final : private Network, private Random {
  private:
   struct Peer {
     std::unique_ptr<Connector> connector;
+    std::optional<FloatArena> arena;  // of the link: what it has lent may still be read when it has ended
     std::unique_ptr<Link> link;
     absl::Status trouble;  // why there is no link
   };
@@ -74,6 +77,8 @@ class Client final : private Network, private Random {
   std::string TroubleWith(int server) const;  // ": why there is no link", or nothing
   void Run();
   void Connect(int server);
+  Floats Make(int server, size_t count);
+  int64_t ArenaBytes(int server) const;
   void AfterEvents();
   void Try();
 

@@ -2,9 +2,12 @@
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,7 +19,7 @@ namespace gyre::ps {
 
 namespace {
 
-enum FrameType : uint16_t { kSetup = 1, kMessage = 2 };
+enum FrameType : uint16_t { kSetup = 1, kMessage = 2, kOffer = 3, kAccept = 4, kLent = 5, kReturned = 6 };
 
 constexpr uint32_t kMostHeadBytes =
     16 << 20;  // a setup names all tensors, a Welcome has three steps for each partition
@@ -24,22 +27,32 @@ constexpr size_t kStagingBytes = 64 << 10;
 constexpr size_t kBytesAtOnce = 8 << 20;  // then others have their turn
 constexpr size_t kPiecesAtOnce = 16;
 
+// Hosts are told apart by it as by the rest of the library, although memory could be shared across it.
+std::string NetworkNamespace() {
+  std::array<char, 64> text{};
+  const ssize_t size = readlink("/proc/self/ns/net", text.data(), text.size());
+  return size > 0 ? std::string(text.data(), static_cast<size_t>(size)) : "";
+}
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Link>> Link::Create(EventLoop& loop, UniqueFd fd, uint64_t epoch, Events events) {
+absl::StatusOr<std::unique_ptr<Link>> Link::Create(EventLoop& loop, UniqueFd fd, uint64_t epoch, std::string host,
+                                                   Events events) {
   RETURN_IF_ERROR(SetNonBlocking(fd.get(), true));
-  std::unique_ptr<Link> link(new Link(loop, std::move(fd), epoch, std::move(events)));
+  std::unique_ptr<Link> link(new Link(loop, std::move(fd), epoch, std::move(host), std::move(events)));
   RETURN_IF_ERROR(loop.Add(link->fd_.get(), EPOLLIN, [link = link.get()](uint32_t ready) { link->OnReady(ready); }));
   return link;
 }
 
-Link::Link(EventLoop& loop, UniqueFd fd, uint64_t epoch, Events events)
+Link::Link(EventLoop& loop, UniqueFd fd, uint64_t epoch, std::string host, Events events)
     : loop_(loop),
       fd_(std::move(fd)),
       epoch_(epoch),
+      host_(host.empty() ? NetworkNamespace() : std::move(host)),
       events_(std::move(events)),
       decoder_(kMostHeadBytes),
-      staging_(kStagingBytes) {}
+      staging_(kStagingBytes),
+      returned_(std::make_shared<std::vector<uint64_t>>()) {}
 
 Link::~Link() {
   if (status_.ok()) loop_.Remove(fd_.get());
@@ -49,7 +62,17 @@ void Link::SendSetup(std::string_view setup) {
   queue_.push_back({EncodeFrame({.type = kSetup, .epoch = epoch_}, setup), {}, {}});
 }
 
+void Link::Offer(const FloatArena& arena) {
+  arena_ = &arena;
+  const std::string payload = Written([&](WireWriter& writer) {
+    writer.Text(host_);
+    writer.Raw(arena.offer());
+  });
+  queue_.push_back({EncodeFrame({.type = kOffer, .epoch = epoch_}, payload), {}, {}});
+}
+
 void Link::Send(const Message& message) {
+  if (Lend(message)) return;
   Message head = message;
   head.values = {};
   const auto floats = static_cast<uint32_t>(message.values.size() / sizeof(float));
@@ -60,6 +83,24 @@ void Link::Send(const Message& message) {
     out.head.append(AsText(message.values));
   }
   queue_.push_back(std::move(out));
+}
+
+// Says where the message's floats are, instead of sending them. False: they have to be sent.
+bool Link::Lend(const Message& message) {
+  if (!lending_ || !message.keeper) return false;
+  const std::optional<uint64_t> offset = arena_->OffsetOf(message.values);
+  if (!offset) return false;
+  Message head = message;
+  head.values = {};
+  const std::string payload = Written([&](WireWriter& writer) {
+    writer.U64(*offset);
+    writer.U64(lent_);
+    writer.Raw(Encode(head));
+  });
+  const auto floats = static_cast<uint32_t>(message.values.size() / sizeof(float));
+  queue_.push_back({EncodeFrame({.type = kLent, .epoch = epoch_, .sequence = floats}, payload), {}, {}});
+  loans_.emplace(lent_++, message.keeper);
+  return true;
 }
 
 void Link::OnReady(uint32_t events) {
@@ -107,15 +148,72 @@ void Link::Take(Bytes bytes) {
 
 void Link::TakeFrame(Frame frame) {
   if (frame.header.epoch != epoch_) return Fail(absl::AbortedError("a frame of another epoch"));
-  if (frame.header.type == kSetup) return events_.on_setup(frame.payload);
-  if (frame.header.type != kMessage || frame.header.sequence > kPartitionBytes / sizeof(float)) {
-    return Fail(absl::DataLossError("a frame that is no message"));
+  switch (frame.header.type) {
+    case kSetup: return events_.on_setup(frame.payload);
+    case kMessage: return TakeMessage(std::move(frame));
+    case kOffer: return TakeOffer(frame.payload);
+    case kLent: return TakeLent(frame);
+    case kReturned: return TakeReturned(frame.payload);
+    case kAccept:
+      if (arena_ == nullptr) return Fail(absl::DataLossError("memory that was not offered is accepted"));
+      lending_ = true;
+      return;
+    default: Fail(absl::DataLossError("a frame that is no message"));
+  }
+}
+
+void Link::TakeMessage(Frame frame) {
+  if (frame.header.sequence > kPartitionBytes / sizeof(float)) {
+    return Fail(absl::DataLossError("a message with more floats than a partition has"));
   }
   arriving_ = {std::move(frame.payload), {}, 0};
   if (frame.header.sequence == 0) return Finish();
   const bool fits = spare_.unshared() && spare_.size() == frame.header.sequence;
   arriving_.floats = fits ? std::exchange(spare_, Floats()) : Floats(frame.header.sequence);
   receiving_floats_ = true;
+}
+
+// Memory that cannot be reached from here is no error: floats then come through the connection.
+void Link::TakeOffer(std::string_view payload) {
+  WireReader reader(payload);
+  const std::string_view host = reader.Text();
+  if (!reader.ok() || theirs_ != nullptr) return Fail(absl::DataLossError("a malformed or second offer of memory"));
+  if (host != host_) return;
+  auto mapped = MappedArena::Map(payload.substr(sizeof(uint32_t) + host.size()));
+  if (absl::IsInvalidArgument(mapped.status())) return Fail(mapped.status());
+  if (!mapped.ok()) return;
+  theirs_ = *std::move(mapped);
+  queue_.push_back({EncodeFrame({.type = kAccept, .epoch = epoch_}, ""), {}, {}});
+}
+
+void Link::TakeLent(const Frame& frame) {
+  WireReader reader(frame.payload);
+  const uint64_t offset = reader.U64(), loan = reader.U64(), count = frame.header.sequence;
+  const bool fits = reader.ok() && theirs_ != nullptr && count > 0 && count <= kPartitionBytes / sizeof(float);
+  float* const data = fits ? theirs_->At(offset, count) : nullptr;
+  if (data == nullptr) return Fail(absl::DataLossError("floats are lent that are not in the memory that was offered"));
+  const auto give_back = [theirs = theirs_, returned = returned_, loan](float*) { returned->push_back(loan); };
+  arriving_ = {.head = frame.payload.substr(2 * sizeof(uint64_t)),
+               .floats = Floats(std::shared_ptr<float[]>(data, give_back), count),
+               .lent = true};
+  Finish();
+}
+
+void Link::TakeReturned(std::string_view payload) {
+  WireReader reader(payload);
+  for (size_t i = 0; i < payload.size() / sizeof(uint64_t); ++i) {
+    if (loans_.erase(reader.U64()) == 0) return Fail(absl::DataLossError("what was not lent is given back"));
+  }
+  if (!reader.AtEnd()) Fail(absl::DataLossError("a malformed return of what was lent"));
+}
+
+void Link::GiveBack() {
+  if (returned_->empty()) return;
+  const std::string payload = Written([&](WireWriter& writer) {
+    for (const uint64_t loan : *returned_) writer.U64(loan);
+  });
+  returned_->clear();
+  queue_.push_back({EncodeFrame({.type = kReturned, .epoch = epoch_}, payload), {}, {}});
 }
 
 void Link::Finish() {
@@ -130,7 +228,7 @@ void Link::Finish() {
   message->keeper = arriving_.floats;
   events_.on_message(*message);
   message->keeper = {};
-  if (arriving_.floats.unshared()) spare_ = std::move(arriving_.floats);
+  if (!arriving_.lent && arriving_.floats.unshared()) spare_ = std::move(arriving_.floats);
   arriving_ = {};
 }
 
@@ -153,6 +251,7 @@ std::span<iovec> Link::Gather() {
 }
 
 void Link::Flush() {
+  if (status_.ok()) GiveBack();
   while (status_.ok() && !queue_.empty()) {
     const std::span<iovec> pieces = Gather();
     msghdr message{};
@@ -186,6 +285,7 @@ void Link::Fail(absl::Status status) {
   status_ = std::move(status);
   loop_.Remove(fd_.get());
   queue_.clear();
+  loans_.clear();
 }
 
 }  // namespace gyre::ps

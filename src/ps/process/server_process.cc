@@ -70,7 +70,7 @@ void ServerProcess::Admit(AcceptedPeer peer) {
   Connection& connection = connections_.emplace_back();
   connection.worker = peer.peer.rank;
   auto link =
-      Link::Create(*loop_, std::move(peer.fd), options_.epoch,
+      Link::Create(*loop_, std::move(peer.fd), options_.epoch, options_.host,
                    {.on_setup = [this, &connection](std::string_view payload) { TakeSetup(connection, payload); },
                     .on_message = [this, &connection](const Message& message) { Take(connection, message); }});
   if (!link.ok()) return connections_.pop_back();  // the worker finds its connection closed, and comes again
@@ -78,7 +78,7 @@ void ServerProcess::Admit(AcceptedPeer peer) {
 }
 
 void ServerProcess::TakeSetup(Connection& connection, std::string_view payload) {
-  connection.set_up = true;
+  const bool first = !std::exchange(connection.set_up, true);
   if (server_ == nullptr) {
     if (const absl::Status started = StartServer(payload); absl::IsInvalidArgument(started)) {
       connection.refusal = std::string(started.message());
@@ -88,21 +88,33 @@ void ServerProcess::TakeSetup(Connection& connection, std::string_view payload) 
   } else if (payload != setup_) {
     connection.refusal = "its tensors, rule, consistency, or number of workers are not those of the others";
   }
+  if (first && server_ != nullptr && connection.refusal.empty() && arena_) connection.link->Offer(*arena_);
 }
 
 absl::Status ServerProcess::StartServer(std::string_view payload) {
   ASSIGN_OR_RETURN(const Setup setup, DecodeSetup(payload));
   ASSIGN_OR_RETURN(layout_, Layout::Create(setup.tensors, setup.servers));
+  if (options_.server < layout_->servers()) {
+    // The values, and those that somebody reads while others take their place.
+    constexpr int64_t kCopies = 4, kRounding = int64_t{1} << 20;
+    auto arena = FloatArena::Create(kCopies * layout_->BytesOf(options_.server) + kRounding);
+    if (arena.ok()) arena_ = *std::move(arena);
+  }
   ASSIGN_OR_RETURN(server_, Server::Start({.server = options_.server,
                                            .epoch = options_.epoch,
                                            .incarnation = options_.incarnation,
                                            .consistency = setup.consistency,
                                            .rule = setup.rule,
                                            .workers = setup.workers,
-                                           .snapshot_interval = setup.snapshot_interval},
+                                           .snapshot_interval = setup.snapshot_interval,
+                                           .make = [this](size_t count) { return Make(count); }},
                                           *layout_, clock_, *this, disk_));
   setup_ = payload;
   return absl::OkStatus();
+}
+
+Floats ServerProcess::Make(size_t count) {
+  return arena_ ? arena_->Make(count) : Floats(count);
 }
 
 void ServerProcess::Take(Connection& connection, const Message& message) {

@@ -17,6 +17,7 @@
 #include "net/acceptor.h"
 #include "net/event_loop.h"
 #include "ps/process/file_disk.h"
+#include "ps/process/float_arena.h"
 #include "ps/process/link.h"
 #include "ps/server.h"
 
@@ -28,6 +29,7 @@ struct ServerProcessOptions {
   std::string job_id{};
   uint64_t epoch = 0;  // the job's
   std::string secret{};
+  std::string host{};    // the same at processes that may share memory, or empty (Link::Create)
   std::string folder{};  // of its snapshots, which exists
   UniqueFd listener{};   // a listening TCP socket
   UniqueFd stop{};       // readable: as Stop; or empty
@@ -60,6 +62,7 @@ class ServerProcess final : private Network {
   void TakeSetup(Connection& connection, std::string_view payload);
   absl::Status StartServer(std::string_view payload);
   void Take(Connection& connection, const Message& message);
+  Floats Make(size_t count);
   void AfterEvents();
   void LookAtDisk();
 
@@ -68,6 +71,7 @@ class ServerProcess final : private Network {
   SteadyClock clock_;
   FileDisk disk_;
   std::unique_ptr<AuthenticatingListener> listener_;
+  std::optional<FloatArena> arena_;  // of the values
   std::list<Connection> connections_;
   std::string setup_;
   std::optional<Layout> layout_;
