@@ -249,15 +249,18 @@ absl::Status Worker::End(std::span<const float> gradient) {
     const Peer& peer = peers_[static_cast<size_t>(partition.server)];
     const bool present = IsPresent(peer);
     if (!present) UpdateLocally(i, own);
-    // One after the other: what is sent already is on its way while the next one is copied.
-    if (present && peer.ready) SendPush(partition.server, partition.slot, parts_[i].outbox.pushes().back());
+    if (!present || !peer.ready) continue;
+    // One after the other: what is sent already is on its way while the next one is copied, and the values of one come
+    // back while the next ones go.
+    SendPush(partition.server, partition.slot, parts_[i].outbox.pushes().back());
+    SendPull(partition.server, partition.slot, clock_ + 1);
   }
   if (current) ++clock_;
   for (int server = 0; server < layout_.servers(); ++server) {
     Peer& peer = peers_[static_cast<size_t>(server)];
     if (!peer.ready || !IsPresent(peer)) continue;  // it gets all when it welcomes this worker again
     peer.next_resend = time_.Now() + options_.timing.resend;
-    SendPulls(server);
+    if (!current) SendPulls(server);
   }
   return absl::OkStatus();
 }
@@ -378,8 +381,12 @@ void Worker::SendPulls(int server) {
   if (computing_) return;
   for (size_t slot = 0; slot < layout_.OfServer(server).size(); ++slot) {
     if (HasValues(PartOf(server, slot))) continue;
-    Send(server, {.kind = Kind::kPull, .slot = static_cast<uint32_t>(slot), .clock = clock_});
+    SendPull(server, static_cast<int>(slot), clock_);
   }
+}
+
+void Worker::SendPull(int server, int slot, uint64_t clock) {
+  Send(server, {.kind = Kind::kPull, .slot = static_cast<uint32_t>(slot), .clock = clock});
 }
 
 void Worker::Send(int server, Message message) {

@@ -141,6 +141,7 @@ class Worker {
   void SendPush(int server, int slot, const Outbox::Push& push);
   void SendPushes(int server);  // unless they are acknowledged
   void SendPulls(int server);
+  void SendPull(int server, int slot, uint64_t clock);
   void Send(int server, Message message);
   std::vector<uint64_t> Oldest(int server) const;
 
