@@ -46,6 +46,27 @@ struct ServersOptions {
 // A push and a pull of a model through the job's parameter servers (gyrerun --servers); a step of BSP, summed.
 absl::Status RunServers(const ServersOptions& options);
 
+struct ServedStepsOptions {
+  std::string model;           // a network's name; empty: `elements` and `compute_ms`
+  int64_t elements = 100'000;  // floats
+  double compute_ms = 20;      // of a step
+  double rate = 4000;          // of a network: GFLOP/s of a worker
+  int batch = 32;              // samples a worker and step
+  std::string consistency = "bsp";
+  int staleness = 4;       // of "ssp"
+  int permanent = 0;       // workers that are always slower,
+  double probability = 0;  // any other in a step: internal::Slowdown
+  double factor = 10;
+  int seed = 1;
+  double seconds = 5;  // how long it trains
+  int exchanges = 10;  // that are timed before, for the prediction; 0: none is made
+  std::string json;    // a file
+};
+
+// Steps of training through the job's parameter servers (gyrerun --servers), computation modelled by sleep, some
+// slower.
+absl::Status RunServedSteps(const ServedStepsOptions& options);
+
 struct AdviseOptions {
   std::string model = "102M";  // bytes of its gradients
   int hosts = 8;

@@ -90,6 +90,52 @@ void AddServers(CLI::App& app, gyre::bench::ServersOptions& options) {
   command->add_option("--iters", options.samples, "Samples")->check(CLI::Range(1, 100'000))->capture_default_str();
 }
 
+void AddServedSteps(CLI::App& app, gyre::bench::ServedStepsOptions& options) {
+  CLI::App* command = app.add_subcommand(
+      "ps-steps", "Training through parameter servers, some workers slower than others, measured and predicted");
+  std::vector<std::string> models;
+  for (const std::string_view name : gyre::bench::ModelNames()) models.emplace_back(name);
+  CLI::Option* model =
+      command->add_option("--model", options.model, "A network; else --elements")->check(CLI::IsMember(models));
+  command->add_option("--elements", options.elements, "Floats of what is trained")
+      ->check(CLI::Range(1, 1'000'000'000))
+      ->excludes(model)
+      ->capture_default_str();
+  command->add_option("--compute-ms", options.compute_ms, "Computation of a step")
+      ->check(CLI::NonNegativeNumber)
+      ->excludes(model)
+      ->capture_default_str();
+  command->add_option("--rate", options.rate, "How fast a network is computed, in GFLOP/s a worker")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--batch", options.batch, "Samples a worker and step")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--consistency", options.consistency, "How far workers may be apart")
+      ->check(CLI::IsMember({"bsp", "ssp", "async"}))
+      ->capture_default_str();
+  command->add_option("--staleness", options.staleness, "Steps, of ssp")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--permanent", options.permanent, "Workers that are always slower")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--probability", options.probability, "That a worker is slower in a step")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command->add_option("--factor", options.factor, "How many times as long a slow step computes")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--seed", options.seed, "Of the steps that are slow")->capture_default_str();
+  command->add_option("--seconds", options.seconds, "How long it trains")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--exchanges", options.exchanges, "Timed before, for the prediction (0: none is made)")
+      ->check(CLI::Range(0, 10'000))
+      ->capture_default_str();
+  command->add_option("--json", options.json, "Also write a JSON line to this file");
+}
+
 void AddAdvise(CLI::App& app, gyre::bench::AdviseOptions& options) {
   CLI::App* command =
       app.add_subcommand("advise", "Allreduce or parameter servers, and how many of them, by formula; start it alone");
@@ -244,6 +290,7 @@ struct Options {
   gyre::bench::KernelOptions kernels;
   gyre::bench::NamedOptions named;
   gyre::bench::ServersOptions servers;
+  gyre::bench::ServedStepsOptions served_steps;
   gyre::bench::AdviseOptions advise;
   gyre::bench::PriceOptions price;
   gyre::bench::StepOptions step;
@@ -256,6 +303,7 @@ absl::Status Run(const CLI::App& app, const Options& options, const std::string&
   if (app.got_subcommand("compression")) return gyre::bench::RunCompression(options.compression, line);
   if (app.got_subcommand("named")) return gyre::bench::RunNamed(options.named);
   if (app.got_subcommand("ps")) return gyre::bench::RunServers(options.servers);
+  if (app.got_subcommand("ps-steps")) return gyre::bench::RunServedSteps(options.served_steps);
   if (app.got_subcommand("advise")) return gyre::bench::RunAdvise(options.advise);
   if (app.got_subcommand("price")) return gyre::bench::RunPrice(options.price, line);
   if (app.got_subcommand("step")) return gyre::bench::RunStep(options.step, line);
@@ -279,6 +327,7 @@ int main(int argc, char** argv) {
   AddKernels(app, options.kernels);
   AddNamed(app, options.named);
   AddServers(app, options.servers);
+  AddServedSteps(app, options.served_steps);
   AddAdvise(app, options.advise);
   AddPrice(app, options.price);
   AddStep(app, options.step);

@@ -257,23 +257,26 @@ absl::Status Worker::End(std::span<const float> gradient) {
         absl::StrCat("a gradient of ", gradient.size(), " elements for a model of ", layout_.elements()));
   }
   const bool current = *std::exchange(computing_, std::nullopt) == clock_;
+  const uint64_t step = current ? clock_++ : clock_;
   for (size_t i = 0; current && i < parts_.size(); ++i) {
     const Partition& partition = layout_.partitions()[i];
     const auto own = gradient.subspan(static_cast<size_t>(partition.offset), static_cast<size_t>(partition.count));
-    parts_[i].outbox.Add(clock_, rate_, own, [&](size_t count) { return options_.make(partition.server, count); });
+    parts_[i].outbox.Add(step, rate_, own, [&](size_t count) { return options_.make(partition.server, count); });
     Peer& peer = peers_[static_cast<size_t>(partition.server)];
     const bool present = IsPresent(peer);
     if (!present) UpdateLocally(i, own);
-    // One after the other: what is sent already is on its way while the next one is copied.
+    if (!present || !peer.ready) continue;
+    // One after the other: what is sent already is on its way while the next one is copied. Values are asked for right
+    // behind the first, so that they come back while gradients still go.
     peer.next_push = std::min(peer.next_push, static_cast<size_t>(partition.slot));
-    if (present && peer.ready) SendPushes(partition.server);
+    SendPushes(partition.server);
+    if (partition.slot == 0) AskAnew(partition.server);
   }
-  if (current) ++clock_;
   for (int server = 0; server < layout_.servers(); ++server) {
     Peer& peer = peers_[static_cast<size_t>(server)];
     if (!peer.ready || !IsPresent(peer)) continue;  // it gets all when it welcomes this worker again
     peer.next_resend = time_.Now() + options_.timing.resend;
-    AskAnew(server);
+    if (!current) AskAnew(server);
   }
   return absl::OkStatus();
 }

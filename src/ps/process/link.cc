@@ -82,6 +82,11 @@ void Link::Send(const Message& message) {
   } else {
     out.head.append(AsText(message.values));
   }
+  // What was not acknowledged in time comes again; while it waits here, that is for the link's sake, and once will do.
+  const auto waits = [&out](const Outgoing& other) {
+    return other.floats.data() == out.floats.data() && other.head == out.head;
+  };
+  if (out.keeper && std::ranges::any_of(queue_, waits)) return;
   queue_.push_back(std::move(out));
 }
 
