@@ -13,12 +13,10 @@ PlainPart::PlainPart(const HostPieces& pieces, int rank, float scale) : pieces_(
 void PlainPart::Begin(compression::PayloadKind kind, std::vector<float> elements, std::vector<float> kept,
                       std::span<const int64_t> total) {
   for (size_t piece = 0; piece < slices_.size(); ++piece) {
-    if (static_cast<int>(piece) == pieces_.local(rank_)) {
-      slices_[piece].Begin(kind, std::move(elements), std::move(kept));
-    } else {
-      slices_[piece].Begin(kind, std::vector<float>(static_cast<size_t>(total[piece])), {});
-    }
+    if (static_cast<int>(piece) == pieces_.local(rank_)) continue;
+    slices_[piece].Begin(kind, std::vector<float>(static_cast<size_t>(total[piece])), {});
   }
+  if (pieces_.has_piece(rank_)) own().Begin(kind, std::move(elements), std::move(kept));
 }
 
 void PlainPart::Encode(int to, std::byte* out) {
