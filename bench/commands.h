@@ -68,7 +68,7 @@ struct ServedStepsOptions {
 absl::Status RunServedSteps(const ServedStepsOptions& options);
 
 struct AdviseOptions {
-  std::string model = "102M";  // bytes of its gradients
+  std::string model = "102M";  // bytes of its gradients, or a network's name
   int hosts = 8;
   int workers_per_host = 1;
   int servers = 8;           // hosts more, at most
@@ -76,12 +76,35 @@ struct AdviseOptions {
   double bandwidth = 10;     // Gbit/s of a host, each way
   double reduction = 10;     // GB/s
   double compression = 0.5;  // bytes sent of a byte
+  double sparse = 0.0015;    // likewise, of a few chosen elements
   double codec = 4;          // GB/s
 };
 
 // What exchanging a model's gradients costs by allreduce and through parameter servers, the cheapest first. Needs no
 // other rank.
 absl::Status RunAdvise(const AdviseOptions& options);
+
+struct ScalingOptions {
+  std::vector<std::string> models = {"alexnet",   "googlenet", "inception3", "resnet50",
+                                     "resnet101", "vgg16",     "bert-large"};
+  std::vector<int> workers = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
+  std::vector<int> workers_per_host = {1, 8};
+  double rate = 4000;      // GFLOP/s of a worker
+  int batch = 32;          // samples a worker and step
+  int staleness = 4;       // of SSP
+  double latency = 20;     // us
+  double bandwidth = 10;   // Gbit/s of a host, each way
+  double reduction = 10;   // GB/s
+  double codec = 4;        // GB/s
+  double sparse = 0.0015;  // bytes sent of a byte by DGC
+  std::string measured;    // a file of bench/ps_vs_allreduce: to be shown beside what is predicted of it
+  std::string stragglers;  // likewise of bench/stragglers
+  std::string report;      // a file: a page with plots
+  std::string json;        // a file
+};
+
+// How models scale by allreduce and through parameter servers, predicted for many workers. Needs no other rank.
+absl::Status RunScaling(const ScalingOptions& options, const std::string& command);
 
 struct PriceOptions {
   std::string operation = "allreduce";  // "all": every one

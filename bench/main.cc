@@ -139,7 +139,7 @@ void AddServedSteps(CLI::App& app, gyre::bench::ServedStepsOptions& options) {
 void AddAdvise(CLI::App& app, gyre::bench::AdviseOptions& options) {
   CLI::App* command =
       app.add_subcommand("advise", "Allreduce or parameter servers, and how many of them, by formula; start it alone");
-  command->add_option("--model", options.model, "Bytes of the gradients (102M)")->capture_default_str();
+  command->add_option("--model", options.model, "Bytes of the gradients (102M), or a network")->capture_default_str();
   command->add_option("--hosts", options.hosts, "Hosts with workers")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -161,7 +161,57 @@ void AddAdvise(CLI::App& app, gyre::bench::AdviseOptions& options) {
   command->add_option("--compression", options.compression, "Bytes sent of a byte, where there is compression")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
+  command->add_option("--sparse", options.sparse, "Bytes sent of a byte, where few elements are chosen")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
   command->add_option("--codec", options.codec, "GB/s of a codec")->check(CLI::PositiveNumber)->capture_default_str();
+}
+
+void AddScaling(CLI::App& app, gyre::bench::ScalingOptions& options) {
+  CLI::App* command = app.add_subcommand(
+      "ps-vs-allreduce", "How models scale by allreduce and through parameter servers, predicted; start it alone");
+  std::vector<std::string> models;
+  for (const std::string_view name : gyre::bench::ModelNames()) models.emplace_back(name);
+  command->add_option("--model", options.models, "Which networks, by commas")
+      ->check(CLI::IsMember(models))
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--workers", options.workers, "How many, by commas")
+      ->check(CLI::Range(1, 1 << 16))
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--workers-per-host", options.workers_per_host, "Of each host, by commas")
+      ->check(CLI::Range(1, 1 << 10))
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--rate", options.rate, "How fast a worker computes, in GFLOP/s")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--batch", options.batch, "Samples a worker and step")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--staleness", options.staleness, "Steps, of SSP")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--latency", options.latency, "us, one way")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--bandwidth", options.bandwidth, "Gbit/s of a host, each way")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--reduction", options.reduction, "GB/s that a host adds up")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--codec", options.codec, "GB/s that DGC chooses from")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--sparse", options.sparse, "Bytes that DGC sends of a byte")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command->add_option("--measured", options.measured, "For the report: what bench/ps_vs_allreduce has measured");
+  command->add_option("--stragglers", options.stragglers, "For the report: what bench/stragglers has measured");
+  command->add_option("--report", options.report, "Also write a page with plots to this file");
+  command->add_option("--json", options.json, "Also write JSON lines to this file");
 }
 
 void AddPrice(CLI::App& app, gyre::bench::PriceOptions& options) {
@@ -292,6 +342,7 @@ struct Options {
   gyre::bench::ServersOptions servers;
   gyre::bench::ServedStepsOptions served_steps;
   gyre::bench::AdviseOptions advise;
+  gyre::bench::ScalingOptions scaling;
   gyre::bench::PriceOptions price;
   gyre::bench::StepOptions step;
   gyre::bench::CompressionOptions compression;
@@ -305,6 +356,7 @@ absl::Status Run(const CLI::App& app, const Options& options, const std::string&
   if (app.got_subcommand("ps")) return gyre::bench::RunServers(options.servers);
   if (app.got_subcommand("ps-steps")) return gyre::bench::RunServedSteps(options.served_steps);
   if (app.got_subcommand("advise")) return gyre::bench::RunAdvise(options.advise);
+  if (app.got_subcommand("ps-vs-allreduce")) return gyre::bench::RunScaling(options.scaling, line);
   if (app.got_subcommand("price")) return gyre::bench::RunPrice(options.price, line);
   if (app.got_subcommand("step")) return gyre::bench::RunStep(options.step, line);
   if (app.got_subcommand("tune")) return gyre::bench::RunTune(options.tune, line);
@@ -329,6 +381,7 @@ int main(int argc, char** argv) {
   AddServers(app, options.servers);
   AddServedSteps(app, options.served_steps);
   AddAdvise(app, options.advise);
+  AddScaling(app, options.scaling);
   AddPrice(app, options.price);
   AddStep(app, options.step);
   AddCompression(app, options.compression);

@@ -198,6 +198,33 @@ TEST(BenchProgram, Price) {
   }
 }
 
+TEST(BenchProgram, ParameterServersBesideAllReduce) {
+  const support::TemporaryDirectory folder;
+  const std::string page = folder.path() / "page.html";
+  const auto lines =
+      Lines({}, {"ps-vs-allreduce", "--model", "vgg16,googlenet", "--workers", "8,64", "--report", page});
+  ASSERT_EQ(lines.size(), 2 * (15 + 15 + 11 + 16)) << "strategies of one and eight workers a host; one host has fewer";
+  for (const auto& line : lines) EXPECT_GT(line["images_per_s"], 0) << line;
+  std::ifstream file(page);
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  EXPECT_THAT(text, testing::HasSubstr("</html>"));
+}
+
+TEST(BenchProgram, StepsThroughServers) {
+  for (const std::string consistency : {"bsp", "ssp", "async"}) {
+    Words launcher = Gyrerun(2);
+    launcher.insert(launcher.end(), {"--servers", "1"});
+    const auto lines = Lines(launcher, {"ps-steps", "--consistency", consistency, "--compute-ms", "5", "--seconds",
+                                        "0.5", "--permanent", "1", "--elements", "1001"});
+    ASSERT_EQ(lines.size(), 1);
+    EXPECT_EQ(lines[0]["workers"], 2);
+    EXPECT_GE(lines[0]["steps"], 2) << lines[0];
+    EXPECT_GT(lines[0]["predicted_steps_per_s"], 0) << lines[0];
+    if (consistency != "bsp") continue;
+    EXPECT_LE(lines[0]["steps_per_s"], 40) << lines[0] << ": the slow one takes 50 ms a step";
+  }
+}
+
 // A step of the smallest model, with few samples.
 Words QuickStep(const Words& more) {
   Words words = {"step", "--model", "googlenet", "--steps", "2"};

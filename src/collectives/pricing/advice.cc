@@ -1,6 +1,7 @@
 #include "collectives/pricing/advice.h"
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 #include <utility>
 
@@ -10,6 +11,8 @@
 namespace gyre::internal {
 
 namespace {
+
+constexpr bool kLossy = true;
 
 absl::Status Check(const AdviceQuestion& q) {
   const std::pair<const char*, bool> checks[] = {
@@ -21,6 +24,7 @@ absl::Status Check(const AdviceQuestion& q) {
       {"the rate of reduction", q.reduced_bytes_per_second > 0},
       {"the number of servers", q.most_servers >= 0},
       {"the share that compression leaves", q.compression > 0 && q.compression <= 1},
+      {"the share of sparse gradients", q.sparse_share > 0 && q.sparse_share <= 1},
       {"the rate of a codec", q.coded_bytes_per_second > 0}};
   for (const auto& [what, good] : checks) {
     if (!good) return absl::InvalidArgumentError(absl::StrCat(what, " is out of its range"));
@@ -40,26 +44,42 @@ double WithinHost(const AdviceQuestion& q) {
   return q.workers_per_host == 1 ? 0 : q.workers_per_host * q.model_bytes / q.reduced_bytes_per_second;
 }
 
-// To servers and back, each link carrying so many bytes at most each way, each server host reducing so many.
-double ThereAndBack(const AdviceQuestion& q, double link_bytes, double reduced_bytes) {
-  const double seconds = std::max(link_bytes / q.bytes_per_second, reduced_bytes / q.reduced_bytes_per_second);
-  return 2 * q.latency + seconds + WithinHost(q);
+// As a ring, in the fewest steps that there can be: halving and doubling, or a circulant.
+double FewSteps(const AdviceQuestion& q, double bytes) {
+  const double others = (q.hosts - 1.0) / q.hosts * bytes, sent = others / q.bytes_per_second;
+  return 2 * std::ceil(std::log2(q.hosts)) * q.latency + sent + std::max(sent, others / q.reduced_bytes_per_second);
 }
 
-// On k hosts of their own: a worker's link carries the model once each way, a server's n parts of 1 / k.
-double Separate(const AdviceQuestion& q, int k) {
-  const double served = q.hosts * q.model_bytes / k;
-  return ThereAndBack(q, std::max(q.model_bytes, served), served);
+// All workers gather what each has chosen, and add it up; positions and values cross to each host once.
+double Sparse(const AdviceQuestion& q) {
+  const double workers = 1.0 * q.hosts * q.workers_per_host, share = q.sparse_share * q.model_bytes;
+  return q.model_bytes / q.coded_bytes_per_second + workers * share / q.reduced_bytes_per_second +
+         2 * std::ceil(std::log2(q.hosts)) * q.latency + (workers - q.workers_per_host) * share / q.bytes_per_second;
 }
 
-// On all workers' hosts and k more, whose shares have all links equally full; k from 0 to n.
-double Mixed(const AdviceQuestion& q, int k) {
-  const double n = q.hosts, d = n * n + k * n - 2 * k;
-  const double own = k == 0 ? 0 : 2 * (n - 1) / d, beside = (n - k) / d;
-  return ThereAndBack(q, 2 * n * (n - 1) * q.model_bytes / d, n * q.model_bytes * std::max(own, beside));
+double InStep(const AdviceQuestion& q, const ServerLoad& load) {
+  return load.latency_seconds + std::max(load.link_seconds, q.hosts * q.workers_per_host * load.server_seconds);
 }
 
 }  // namespace
+
+ServerLoad LoadOfServersApart(const AdviceQuestion& q, int servers) {
+  const double part = q.model_bytes / servers;
+  return {.link_seconds = q.workers_per_host * q.model_bytes / q.bytes_per_second,
+          .server_seconds = part / std::min(q.bytes_per_second, q.reduced_bytes_per_second),
+          .latency_seconds = 2 * q.latency};
+}
+
+// Shares that have all links equally full: of a server on a host of its own, and of one beside workers.
+ServerLoad LoadOfServersBeside(const AdviceQuestion& q, int more) {
+  const double n = q.hosts, k = more, d = n * n + k * n - 2 * k;
+  const double own = more == 0 ? 0 : 2 * (n - 1) / d, beside = (n - k) / d;
+  const double elsewhere = q.model_bytes * (1 - beside);
+  return {.link_seconds = q.workers_per_host * elsewhere / q.bytes_per_second,
+          .server_seconds = std::max(2 * (n - 1) / d * q.model_bytes / q.bytes_per_second,
+                                     std::max(own, beside) * q.model_bytes / q.reduced_bytes_per_second),
+          .latency_seconds = 2 * q.latency};
+}
 
 absl::StatusOr<std::vector<Advice>> Advise(const AdviceQuestion& question) {
   const AdviceQuestion& q = question;
@@ -69,15 +89,21 @@ absl::StatusOr<std::vector<Advice>> Advise(const AdviceQuestion& question) {
     advice.push_back({"allreduce, flat", 0, Ring(q, q.hosts * q.workers_per_host, q.model_bytes)});
   }
   advice.push_back({"allreduce, over hosts", 0, WithinHost(q) + Ring(q, q.hosts, q.model_bytes)});
+  if (q.hosts > 1) {
+    advice.push_back({"allreduce, over hosts, few steps", 0, WithinHost(q) + FewSteps(q, q.model_bytes)});
+  }
   const double coded = 2 * q.model_bytes / q.coded_bytes_per_second;  // there and back
   if (q.compression < 1) {
     advice.push_back({"allreduce, over hosts, compressed", 0,
-                      WithinHost(q) + coded + Ring(q, q.hosts, q.compression * q.model_bytes)});
+                      WithinHost(q) + coded + Ring(q, q.hosts, q.compression * q.model_bytes), kLossy});
   }
-  if (q.hosts > 1) advice.push_back({"servers beside workers", 0, Mixed(q, 0)});
+  if (q.sparse_share < 1 && q.hosts > 1) advice.push_back({"allreduce, sparse", 0, Sparse(q), kLossy});
+  if (q.hosts > 1) advice.push_back({"servers beside workers", 0, InStep(q, LoadOfServersBeside(q, 0))});
   for (int k = 1; k <= q.most_servers; ++k) {
-    advice.push_back({"servers apart", k, Separate(q, k)});
-    if (q.hosts > 1 && k < q.hosts) advice.push_back({"servers apart and beside workers", k, Mixed(q, k)});
+    advice.push_back({"servers apart", k, InStep(q, LoadOfServersApart(q, k))});
+    if (q.hosts > 1 && k < q.hosts) {
+      advice.push_back({"servers apart and beside workers", k, InStep(q, LoadOfServersBeside(q, k))});
+    }
   }
   std::ranges::stable_sort(advice, {}, [](const Advice& a) { return std::tie(a.seconds, a.servers); });
   return advice;

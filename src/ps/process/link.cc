@@ -86,7 +86,7 @@ void Link::Send(const Message& message) {
   const auto waits = [&out](const Outgoing& other) {
     return other.floats.data() == out.floats.data() && other.head == out.head;
   };
-  if (out.keeper && std::ranges::any_of(queue_, waits)) return;
+  if ((out.keeper || message.kind == Kind::kInit) && std::ranges::any_of(queue_, waits)) return;
   queue_.push_back(std::move(out));
 }
 

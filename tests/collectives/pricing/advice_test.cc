@@ -2,8 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <string>
+#include <utility>
 
+#include "collectives/pricing/closed_form.h"
+#include "collectives/pricing/price.h"
 #include "support/status_matchers.h"
 
 namespace gyre::internal {
@@ -18,7 +23,8 @@ AdviceQuestion Plain(int hosts, int servers) {
           .bytes_per_second = 1e9,
           .reduced_bytes_per_second = 1e30,
           .most_servers = servers,
-          .compression = 1};
+          .compression = 1,
+          .sparse_share = 1};
 }
 
 double SecondsOf(const AdviceQuestion& question, const std::string& strategy, int servers) {
@@ -72,6 +78,47 @@ TEST(AdviceTest, SeveralWorkersOfAHostAndCompression) {
   EXPECT_NEAR(SecondsOf(question, "allreduce, over hosts", 0), 1 + 1, 1e-9)
       << "4 GB at 4 GB/s, then 2 / 2 of the model";
   EXPECT_NEAR(SecondsOf(question, "allreduce, over hosts, compressed", 0), 1 + 0.2 + 0.25, 1e-9);
+}
+
+// The formulas beside the schedules that ranks would run, event by event.
+TEST(AdviceTest, AllReducesTakeWhatTheirSchedulesDo) {
+  for (const int hosts : {2, 7, 64}) {
+    AdviceQuestion question = Plain(hosts, 0);
+    question.model_bytes = 102e6;
+    question.latency = 20e-6;
+    question.reduced_bytes_per_second = 10e9;
+    const PriceModel model{.link = {std::chrono::microseconds(20), 1e9}, .reduced_bytes_per_second = 10e9};
+    for (const auto& [name, advice] :
+         {std::pair("ring", "allreduce, over hosts"), std::pair("circulant", "allreduce, over hosts, few steps")}) {
+      const auto algorithms = PricedAlgorithms();
+      const auto algorithm = std::ranges::find_if(
+          algorithms, [&](const PricedAlgorithm& each) { return each.operation == "allreduce" && each.name == name; });
+      ASSERT_NE(algorithm, algorithms.end());
+      const auto price = PriceOfAlike([&](int rank) { return algorithm->make(rank, hosts); }, hosts,
+                                      algorithm->BlockBytes(hosts, 102'000'000), model);
+      ASSERT_THAT(price, IsOk());
+      EXPECT_NEAR(SecondsOf(question, advice, 0) / price->seconds, 1, 0.05) << name << " on " << hosts;
+    }
+  }
+}
+
+TEST(AdviceTest, EveryWorkerPushesForItself) {
+  AdviceQuestion question = Plain(2, 4);
+  question.workers_per_host = 4;
+  EXPECT_NEAR(SecondsOf(question, "servers apart", 1), 8, 1e-9) << "all eight to one";
+  EXPECT_NEAR(SecondsOf(question, "servers apart", 4), 4, 1e-9) << "a host's link carries four models";
+  EXPECT_NEAR(SecondsOf(question, "servers beside workers", 0), 4, 1e-9) << "half of eight models there, half back";
+}
+
+TEST(AdviceTest, FewStepsAndFewElements) {
+  AdviceQuestion question = Plain(5, 0);
+  question.latency = 0.01;
+  EXPECT_NEAR(SecondsOf(question, "allreduce, over hosts, few steps", 0), 1.66, 1e-9) << "2 * 3 steps, 8 / 5";
+  question.workers_per_host = 2;
+  question.sparse_share = 0.01;
+  question.coded_bytes_per_second = 10e9;
+  EXPECT_NEAR(SecondsOf(question, "allreduce, sparse", 0), 0.1 + 0.06 + 8 * 0.01, 1e-9)
+      << "what eight workers of other hosts have chosen";
 }
 
 TEST(AdviceTest, OneHostNeedsNoNetwork) {
