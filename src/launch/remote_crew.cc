@@ -67,7 +67,7 @@ RemoteCrew::RemoteCrew(const Options& options, const std::vector<HostRanks>& hos
     hosts_.push_back({.ranks = hosts[i], .servers = placed[i], .remote = nullptr});
   }
   alive_ = size_;
-  ranks_.resize(static_cast<size_t>(size_ + servers));
+  ranks_.resize(static_cast<size_t>(size_) + static_cast<size_t>(servers));
 }
 
 std::string RemoteCrew::NameOf(int number) const {
