@@ -41,7 +41,8 @@ namespace {
 constexpr size_t kReadBytes = size_t{64} << 10;
 constexpr Duration kPatience = std::chrono::seconds(5);             // with a silent launcher
 constexpr Duration kBetweenLooks = std::chrono::milliseconds(100);  // at the children; a look takes all of /proc
-constexpr Duration kSilence = std::chrono::seconds(1);    // of pipes that somebody out of reach still holds open
+constexpr Duration kSilence = std::chrono::seconds(1);  // of pipes that somebody out of reach still holds open
+constexpr Duration kConnectBack = std::chrono::seconds(3);
 constexpr Duration kLastWords = std::chrono::seconds(2);  // for the launcher to take what it was sent last
 
 TimePoint Now() {
@@ -88,6 +89,7 @@ class Agent final : public WatchEvents {
 
   absl::Status OnSettings(std::string_view payload);
   absl::Status OnJob(std::string_view payload);
+  absl::Status OnReach(std::string_view store);
   absl::Status OnStart(std::string_view store);
   absl::Status StartRanks();
   absl::Status StartOne(int rank);
@@ -197,6 +199,7 @@ absl::Status Agent::OnFrame(const Frame& frame) {
   switch (type) {
     case AgentMessage::kBeat: return absl::OkStatus();
     case AgentMessage::kJob: return OnJob(frame.payload);
+    case AgentMessage::kReach: return OnReach(frame.payload);
     case AgentMessage::kStart: return OnStart(frame.payload);
     case AgentMessage::kSignal: return OnSignalMessage(frame.payload);
     case AgentMessage::kInput: input_.Put(frame.payload); return absl::OkStatus();
@@ -234,6 +237,18 @@ absl::Status Agent::OnJob(std::string_view payload) {
   return absl::OkStatus();
 }
 
+// Blocks for a moment in which nothing runs here yet, shorter than the launcher's and this one's patience.
+absl::Status Agent::OnReach(std::string_view store) {
+  if (!duty_ || started_ || ending_) return absl::DataLossError("a store at the wrong time");
+  const absl::StatusOr<WayToStore> way = ReachStore(std::string(store), Now() + kConnectBack);
+  if (way.ok()) {
+    channel_.Send(AgentMessage::kReached, EncodeWay(*way));
+  } else {
+    Fail({kExitNotStarted, "connection back", std::string(way.status().message())});
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Agent::OnStart(std::string_view store) {
   if (!duty_ || started_ || ending_) return absl::DataLossError("a start at the wrong time");
   started_ = true;
@@ -268,8 +283,8 @@ absl::Status Agent::StartOne(int rank) {
   std::vector<std::string> inherited;
   for (char** entry = environ; *entry != nullptr; ++entry) inherited.emplace_back(*entry);
   NameRankAsOthersDo(job_message_->ranks_on_hosts, rank, inherited);
-  command.environment = RankEnvironment(inherited, job_message_->environment,
-                                        WithReports(duty_->job.identity(), watch_.report_fd()), rank);
+  command.environment =
+      RankEnvironment(inherited, duty_->environment, WithReports(duty_->job.identity(), watch_.report_fd()), rank);
   command.cpus = watch_.CpusOf(rank);
   command.stdin_fd = rank == 0 && input_end_ ? input_end_.get() : null_.get();
   ASSIGN_OR_RETURN(LocalRanks::Started started, ranks_.Start(std::move(command)));

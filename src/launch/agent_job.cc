@@ -12,6 +12,7 @@
 #include "gyre/version.h"
 #include "launch/exit_code.h"
 #include "launch/program.h"
+#include "launch/shared_volume.h"
 #include "launch/store_address.h"
 #include "net/endpoint.h"
 #include "net/interfaces.h"
@@ -70,8 +71,20 @@ std::variant<AgentDuty, Failure> TakeUpJob(const AgentJob& message) {
   if (!program.ok()) return Failure{ExitCodeOf(program.status()), "program", std::string(program.status().message())};
   absl::StatusOr<Job> job = MakeJob(message);
   if (!job.ok()) return Failure{kExitNotStarted, "store", std::string(job.status().message())};
-  HostFacts facts = LookAtThisHost(OwnAddress(message, *job));
-  return AgentDuty{*std::move(job), *std::move(program), std::move(facts)};
+  AgentDuty duty{*std::move(job), *std::move(program), LookAtThisHost(OwnAddress(message, *job)), message.environment};
+  if (!message.shared_volume.empty()) {
+    absl::StatusOr<SharedVolume> volume = OpenSharedVolume(message.shared_volume);
+    if (!volume.ok()) {
+      return Failure{
+          kExitNotStarted, "shared volume",
+          absl::StrCat(volume.status().message(), "; try: without it, or a folder that its user may write to")};
+    }
+    for (std::string& entry : VariablesOf(*volume)) duty.environment.push_back(std::move(entry));
+  }
+  const char* const own = std::getenv("GYRE_HOST_ID");
+  const std::string host_id = VariableOf(duty.environment, "GYRE_HOST_ID");
+  if (!host_id.empty() || own != nullptr) duty.facts.shares = host_id.empty() ? own : host_id;
+  return duty;
 }
 
 }  // namespace gyre::launch

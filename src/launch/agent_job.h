@@ -3,6 +3,7 @@
 
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "launch/agent_protocol.h"
 #include "launch/host_facts.h"
@@ -14,6 +15,7 @@ struct AgentDuty {
   Job job;              // with the store, if it is this agent's to serve
   std::string program;  // the file to execute
   HostFacts facts;
+  std::vector<std::string> environment{};  // the job's, with what is this host's own
 };
 
 // Goes to the job's working directory, finds the program, and serves the store if asked to. Changes the process's

@@ -110,6 +110,9 @@ void DeclareHosts(CLI::App& app, Options& options, Raw& raw) {
   app.add_option("--start-timeout", raw.start_timeout, "For all hosts to get ready (60)")->type_name("SECONDS");
   app.add_option("--host-timeout", raw.host_timeout, "A host that is silent for longer is lost (1.5)")
       ->type_name("SECONDS");
+  app.add_option("--shared-volume", options.shared_volume,
+                 "Folder that hosts which are containers of one machine share: their ranks share memory then")
+      ->type_name("DIR");
   app.add_flag("--preflight-only", options.preflight_only, "Get all hosts ready, tell of each, and start nothing");
   app.add_flag("--agent", options.agent)->group("");  // gyrerun's own, on the hosts
 }
@@ -186,6 +189,7 @@ absl::Status Check(const Options& options) {
                       static_cast<int>(!options.hosts_from.empty()) +
                       static_cast<int>(!options.discovery_script.empty());
   if (options.preflight_only && sources == 0) return Wrong("--preflight-only is for hosts", "-H a:2,b:2");
+  if (!options.shared_volume.empty() && sources == 0) return Wrong("--shared-volume is for hosts", "-H a:2,b:2");
   if (options.servers > 0 && sources > 0) return Wrong("--servers is for ranks on this host", "--servers 1 -np 2");
   if (options.restart_rank > 0 && options.servers == 0) {
     return Wrong("--restart-rank is for ranks that train through servers", "--servers 1 --restart-rank 3");
