@@ -43,7 +43,8 @@ namespace {
 constexpr size_t kReadBytes = size_t{64} << 10;
 constexpr Duration kPatience = std::chrono::seconds(5);             // with a silent launcher
 constexpr Duration kBetweenLooks = std::chrono::milliseconds(100);  // at the children; a look takes all of /proc
-constexpr Duration kSilence = std::chrono::seconds(1);    // of pipes that somebody out of reach still holds open
+constexpr Duration kSilence = std::chrono::seconds(1);  // of pipes that somebody out of reach still holds open
+constexpr Duration kConnectBack = std::chrono::seconds(3);
 constexpr Duration kLastWords = std::chrono::seconds(2);  // for the launcher to take what it was sent last
 
 TimePoint Now() {
@@ -90,6 +91,7 @@ class Agent final : public WatchEvents {
 
   absl::Status OnSettings(std::string_view payload);
   absl::Status OnJob(std::string_view payload);
+  absl::Status OnReach(std::string_view store);
   absl::Status OnStart(std::string_view payload);
   absl::Status StartRanks();
   absl::Status StartOne(int number);
@@ -209,6 +211,7 @@ absl::Status Agent::OnFrame(const Frame& frame) {
   switch (type) {
     case AgentMessage::kBeat: return absl::OkStatus();
     case AgentMessage::kJob: return OnJob(frame.payload);
+    case AgentMessage::kReach: return OnReach(frame.payload);
     case AgentMessage::kStart: return OnStart(frame.payload);
     case AgentMessage::kSignal: return OnSignalMessage(frame.payload);
     case AgentMessage::kInput: input_.Put(frame.payload); return absl::OkStatus();
@@ -245,6 +248,18 @@ absl::Status Agent::OnJob(std::string_view payload) {
   Ready ready{Now(), job_message_->serve_store ? duty_->job.identity().store : "", duty_->facts};
   if (duty_->servers != nullptr) ready.servers = duty_->servers->addresses();
   channel_.Send(AgentMessage::kReady, EncodeReady(ready));
+  return absl::OkStatus();
+}
+
+// Blocks for a moment in which nothing runs here yet, shorter than the launcher's and this one's patience.
+absl::Status Agent::OnReach(std::string_view store) {
+  if (!duty_ || started_ || ending_) return absl::DataLossError("a store at the wrong time");
+  const absl::StatusOr<WayToStore> way = ReachStore(std::string(store), Now() + kConnectBack);
+  if (way.ok()) {
+    channel_.Send(AgentMessage::kReached, EncodeWay(*way));
+  } else {
+    Fail({kExitNotStarted, "connection back", std::string(way.status().message())});
+  }
   return absl::OkStatus();
 }
 
@@ -290,7 +305,7 @@ RankCommand Agent::CommandOf(int number, uint64_t life) const {
   command.rank = number;
   std::vector<std::string> inherited;
   for (char** entry = environ; *entry != nullptr; ++entry) inherited.emplace_back(*entry);
-  std::vector<std::string> own = job_message_->environment;
+  std::vector<std::string> own = duty_->environment;
   if (!servers_.empty()) own.push_back(StrategyVariable(own, servers_, life));
   const JobIdentity& job = duty_->job.identity();
   if (IsServer(number)) {

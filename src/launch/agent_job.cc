@@ -13,6 +13,7 @@
 #include "gyre/version.h"
 #include "launch/exit_code.h"
 #include "launch/program.h"
+#include "launch/shared_volume.h"
 #include "launch/store_address.h"
 #include "net/interfaces.h"
 
@@ -71,7 +72,20 @@ std::variant<AgentDuty, Failure> TakeUpJob(const AgentJob& message) {
   }
   absl::StatusOr<Job> job = address.ok() ? MakeJob(message, *address) : address.status();
   if (!job.ok()) return Failure{kExitNotStarted, "store", std::string(job.status().message())};
-  AgentDuty duty{*std::move(job), *std::move(program), LookAtThisHost(OwnAddress(message, *address)), {}};
+  AgentDuty duty{*std::move(job), *std::move(program), LookAtThisHost(OwnAddress(message, *address)), nullptr,
+                 message.environment};
+  if (!message.shared_volume.empty()) {
+    absl::StatusOr<SharedVolume> volume = OpenSharedVolume(message.shared_volume);
+    if (!volume.ok()) {
+      return Failure{
+          kExitNotStarted, "shared volume",
+          absl::StrCat(volume.status().message(), "; try: without it, or a folder that its user may write to")};
+    }
+    for (std::string& entry : VariablesOf(*volume)) duty.environment.push_back(std::move(entry));
+  }
+  const char* const own = std::getenv("GYRE_HOST_ID");
+  const std::string host_id = VariableOf(duty.environment, "GYRE_HOST_ID");
+  if (!host_id.empty() || own != nullptr) duty.facts.shares = host_id.empty() ? own : host_id;
   if (message.servers == 0) return duty;
   duty.servers = std::make_unique<ServerRanks>();
   const absl::Status opened =

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "launch/agent_protocol.h"
 #include "launch/host_facts.h"
@@ -16,7 +17,8 @@ struct AgentDuty {
   Job job;              // with the store, if it is this agent's to serve
   std::string program;  // the file to execute
   HostFacts facts;
-  std::unique_ptr<ServerRanks> servers;  // this host's; null: none
+  std::unique_ptr<ServerRanks> servers;    // this host's; null: none
+  std::vector<std::string> environment{};  // the job's, with what is this host's own
 };
 
 // Goes to the job's working directory, finds the program, serves the store and opens servers' sockets if asked to.

@@ -80,6 +80,10 @@ std::string EncodeReady(const Ready& ready) {
     writer.U64(ready.facts.wall_us);
     writer.U32(ready.facts.mtu);
     writer.Text(ready.facts.machine);
+    writer.U32(ready.facts.rdma);
+    for (const std::string* text : {&ready.facts.driver, &ready.facts.cuda, &ready.facts.nccl, &ready.facts.shares}) {
+      writer.Text(*text);
+    }
     Texts(writer, ready.servers);
   });
 }
@@ -97,10 +101,32 @@ absl::StatusOr<Ready> DecodeReady(std::string_view payload) {
   ready.facts.wall_us = reader.U64();
   ready.facts.mtu = reader.U32();
   ready.facts.machine = reader.Text();
+  ready.facts.rdma = reader.U32();
+  for (std::string* text : {&ready.facts.driver, &ready.facts.cuda, &ready.facts.nccl, &ready.facts.shares}) {
+    *text = reader.Text();
+  }
   ready.servers = Texts(reader);
   if (!reader.AtEnd() || !when) return Malformed("ready");
   ready.when = *when;
   return ready;
+}
+
+std::string EncodeWay(const WayToStore& way) {
+  return Written([&](WireWriter& writer) {
+    writer.Text(way.address);
+    writer.Text(way.interface);
+    writer.U32(way.mtu);
+  });
+}
+
+absl::StatusOr<WayToStore> DecodeWay(std::string_view payload) {
+  WireReader reader(payload);
+  WayToStore way;
+  way.address = reader.Text();
+  way.interface = reader.Text();
+  way.mtu = reader.U32();
+  if (!reader.AtEnd()) return Malformed("the way to the store");
+  return way;
 }
 
 std::string EncodeJob(const AgentJob& job) {
@@ -122,6 +148,7 @@ std::string EncodeJob(const AgentJob& job) {
     writer.U8(job.loopback);
     writer.Text(job.host);
     writer.Text(job.interface);
+    writer.Text(job.shared_volume);
     writer.U64(static_cast<uint64_t>(job.grace.count()));
     writer.U32(job.first_server);
     writer.U32(job.servers);
@@ -150,6 +177,7 @@ absl::StatusOr<AgentJob> DecodeJob(std::string_view payload) {
   job.loopback = reader.U8() != 0;
   job.host = reader.Text();
   job.interface = reader.Text();
+  job.shared_volume = reader.Text();
   const uint64_t grace = reader.U64();
   job.first_server = reader.U32();
   job.servers = reader.U32();

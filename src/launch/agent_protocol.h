@@ -19,6 +19,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "launch/connect_back.h"
 #include "launch/host_facts.h"
 #include "launch/root_cause.h"
 
@@ -46,9 +47,10 @@ enum class AgentMessage : uint16_t {
   kInputTaken = 9,  // u32 bytes
   kDone = 10,       // nothing of the job is left on the host, and all output was sent
 
-  kReport = 11,  // RankReport
-  kUsage = 12,   // when, and RankUsage of some ranks
-  kNote = 13,    // text of whole lines, for people
+  kReport = 11,   // RankReport
+  kUsage = 12,    // when, and RankUsage of some ranks
+  kNote = 13,     // text of whole lines, for people
+  kReached = 14,  // WayToStore: it has reached the store
 
   // From the launcher
   kJob = 32,       // AgentJob
@@ -60,6 +62,7 @@ enum class AgentMessage : uint16_t {
   kFinish = 38,    // all ranks of the job have ended: end what they left behind, say kDone, exit
   kSettings = 39,  // WatchSettings; before kJob
   kStacks = 40,    // take the stacks of all ranks
+  kReach = 41,     // text: the store's endpoint, which to reach; once all are ready, before kStart
 
   kBeat = 48,  // both ways, every 250 ms: alive; from the agent with the time
 };
@@ -80,6 +83,9 @@ struct Ready {
 std::string EncodeReady(const Ready& ready);
 absl::StatusOr<Ready> DecodeReady(std::string_view payload);
 
+std::string EncodeWay(const WayToStore& way);
+absl::StatusOr<WayToStore> DecodeWay(std::string_view payload);
+
 struct AgentJob {
   std::string version;
   std::string job_id;
@@ -94,9 +100,10 @@ struct AgentJob {
   std::vector<std::string> environment;  // "VAR=VALUE", to set on top of the agent's
   bool input = false;                    // rank 0's standard input will come
   bool serve_store = false;
-  bool loopback = false;  // the store may be at a loopback address: no other host needs it
-  std::string host;       // this host, as the others call it
-  std::string interface;  // --interface, or empty
+  bool loopback = false;      // the store may be at a loopback address: no other host needs it
+  std::string host;           // this host, as the others call it
+  std::string interface;      // --interface, or empty
+  std::string shared_volume;  // --shared-volume, or empty
   std::chrono::milliseconds grace{};
   uint32_t first_server = 0;  // of the parameter servers here
   uint32_t servers = 0;       // how many are here

@@ -1,10 +1,7 @@
 #include "launch/host_facts.h"
 
-#include <net/if.h>
 #include <sched.h>
-#include <sys/ioctl.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/sysinfo.h>
@@ -14,15 +11,17 @@
 #include <cctype>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/fd.h"
+#include "absl/strings/str_join.h"
+#include "launch/connect_back.h"
+#include "launch/gpus.h"
 #include "net/interfaces.h"
 
 namespace gyre::launch {
@@ -31,6 +30,7 @@ namespace {
 
 constexpr double kMostSkew = 1;                     // seconds
 constexpr uint64_t kSmallShm = uint64_t{65} << 20;  // a container's default is 64 MiB
+constexpr uint64_t kSmallMemlock = uint64_t{1} << 30;
 constexpr double kKiB = 1024;
 
 std::string FirstLine(const std::string& path) {
@@ -56,7 +56,7 @@ uint32_t Cpus() {
   return cpus;
 }
 
-uint32_t Gpus() {
+uint32_t GpuFiles() {
   std::error_code error;
   uint32_t count = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/dev", error)) {
@@ -78,11 +78,22 @@ uint32_t Mtu(const std::string& address) {
   const auto interfaces = ListInterfaces();
   if (!interfaces.ok()) return 0;
   const auto own = std::ranges::find(*interfaces, address, &InterfaceAddress::address);
-  if (own == interfaces->end()) return 0;
-  const UniqueFd any(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  ifreq request{};
-  std::strncpy(request.ifr_name, own->interface.c_str(), IFNAMSIZ - 1);
-  return any && ioctl(any.get(), SIOCGIFMTU, &request) == 0 ? static_cast<uint32_t>(request.ifr_mtu) : 0;
+  return own == interfaces->end() ? 0 : MtuOf(own->interface);
+}
+
+uint32_t RdmaDevices() {
+  std::error_code error;
+  const std::filesystem::directory_iterator devices("/sys/class/infiniband", error);
+  return error ? 0 : static_cast<uint32_t>(std::distance(begin(devices), end(devices)));
+}
+
+// As the driver tells; where it is not there, by the device files.
+void LookAtGpus(HostFacts& facts) {
+  const absl::StatusOr<std::unique_ptr<Gpus>> gpus = Gpus::Open();
+  facts.gpus = gpus.ok() ? static_cast<uint32_t>((*gpus)->count()) : GpuFiles();
+  if (gpus.ok()) facts.driver = (*gpus)->driver();
+  if (gpus.ok()) facts.cuda = (*gpus)->cuda();
+  if (facts.gpus > 0) facts.nccl = NcclVersion();
 }
 
 std::string Machine() {
@@ -109,15 +120,51 @@ void DoubtOne(const CheckedHost& host, std::vector<std::string>& doubts) {
   if (host.facts.shm_free < kSmallShm) {
     doubt(absl::StrCat("/dev/shm has ", Bytes(host.facts.shm_free), " free: enough for Gyre, not for NCCL and others"));
   }
+  if (host.facts.rdma > 0 && host.facts.memlock < kSmallMemlock) {
+    doubt(absl::StrCat("memlock is ", Bytes(host.facts.memlock), ": RDMA locks what it sends from"));
+  }
   if (std::abs(host.skew) > kMostSkew) {
     doubt(absl::StrFormat("its clock is %.1f s %s", std::abs(host.skew), host.skew > 0 ? "ahead" : "behind"));
+  }
+}
+
+// What is to be the same on all hosts, and how to say that.
+struct Common {
+  const char* what;
+  std::string HostFacts::*value;
+};
+
+// Of those that have GPUs.
+void DoubtVersions(const std::vector<CheckedHost>& hosts, std::vector<std::string>& doubts) {
+  const auto first = std::ranges::find_if(hosts, [](const CheckedHost& host) { return host.facts.gpus > 0; });
+  for (auto host = first; host != hosts.end(); ++host) {
+    for (const auto& [what, value] :
+         {Common{"driver", &HostFacts::driver}, Common{"CUDA", &HostFacts::cuda}, Common{"NCCL", &HostFacts::nccl}}) {
+      const std::string& here = host->facts.*value;
+      const std::string& there = first->facts.*value;
+      if (host->facts.gpus == 0 || here == there) continue;
+      doubts.push_back(absl::StrCat("host ", host->name, ": ", what, " ", here.empty() ? "not found" : here, ", and ",
+                                    there.empty() ? "not found" : there, " on ", first->name));
+    }
+  }
+}
+
+// One subnet is usual where hosts are to be near each other; pods may have one each.
+void DoubtSubnets(const std::vector<CheckedHost>& hosts, std::vector<std::string>& doubts) {
+  const auto first = std::ranges::find_if(hosts, [](const CheckedHost& host) { return !host.facts.address.empty(); });
+  for (auto host = first; host != hosts.end(); ++host) {
+    const std::string address = host->facts.address.substr(0, host->facts.address.find('/'));
+    if (address.empty() || ChooseAddress(first->facts.address, {{"", address, 0}}).ok()) continue;
+    doubts.push_back(absl::StrCat("host ", host->name, ": ", host->facts.address, " is not in the subnet of ",
+                                  first->name, ", ", first->facts.address));
   }
 }
 
 }  // namespace
 
 HostFacts LookAtThisHost(const std::string& address) {
-  HostFacts facts{.cpus = Cpus(), .gpus = Gpus(), .memory = Memory()};
+  HostFacts facts{.cpus = Cpus(), .memory = Memory(), .rdma = RdmaDevices()};
+  LookAtGpus(facts);
   struct statvfs shm {};
   if (statvfs("/dev/shm", &shm) == 0) facts.shm_free = uint64_t{shm.f_bavail} * shm.f_frsize;
   rlimit locked{};
@@ -125,7 +172,7 @@ HostFacts LookAtThisHost(const std::string& address) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   facts.wall_us = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(now).count());
   if (!address.empty()) facts.mtu = Mtu(address);
-  facts.machine = Machine();
+  facts.machine = facts.shares = Machine();
   return facts;
 }
 
@@ -147,14 +194,23 @@ std::vector<std::string> Doubts(const std::vector<CheckedHost>& hosts) {
     if (mtu == 0) first = host.name;
     if (mtu == 0) mtu = host.facts.mtu;
   }
+  DoubtVersions(hosts, doubts);
+  DoubtSubnets(hosts, doubts);
   return doubts;
 }
 
 std::string FactsText(const HostFacts& facts) {
+  std::vector<std::string> versions;
+  if (!facts.cuda.empty()) versions.push_back(absl::StrCat("CUDA ", facts.cuda));
+  if (!facts.driver.empty()) versions.push_back(absl::StrCat("driver ", facts.driver));
+  if (!facts.nccl.empty()) versions.push_back(absl::StrCat("NCCL ", facts.nccl));
   std::string text =
-      absl::StrCat(facts.cpus, facts.cpus == 1 ? " CPU, " : " CPUs, ", facts.gpus,
-                   facts.gpus == 1 ? " GPU, " : " GPUs, ", Bytes(facts.memory), ", /dev/shm ", Bytes(facts.shm_free),
-                   " free, memlock ", facts.memlock == UINT64_MAX ? "unlimited" : Bytes(facts.memlock));
+      absl::StrCat(facts.cpus, facts.cpus == 1 ? " CPU, " : " CPUs, ", facts.gpus, facts.gpus == 1 ? " GPU" : " GPUs",
+                   versions.empty() ? "" : absl::StrCat(" (", absl::StrJoin(versions, ", "), ")"), ", ",
+                   Bytes(facts.memory), ", /dev/shm ", Bytes(facts.shm_free), " free, memlock ",
+                   facts.memlock == UINT64_MAX ? "unlimited" : Bytes(facts.memlock));
+  if (facts.rdma > 0) absl::StrAppend(&text, ", ", facts.rdma, facts.rdma == 1 ? " RDMA device" : " RDMA devices");
+  if (!facts.address.empty()) absl::StrAppend(&text, ", ", facts.interface, " ", facts.address);
   if (facts.mtu != 0) absl::StrAppend(&text, ", MTU ", facts.mtu);
   return text;
 }

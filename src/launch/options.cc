@@ -110,6 +110,9 @@ void DeclareHosts(CLI::App& app, Options& options, Raw& raw) {
   app.add_option("--start-timeout", raw.start_timeout, "For all hosts to get ready (60)")->type_name("SECONDS");
   app.add_option("--host-timeout", raw.host_timeout, "A host that is silent for longer is lost (1.5)")
       ->type_name("SECONDS");
+  app.add_option("--shared-volume", options.shared_volume,
+                 "Folder that hosts which are containers of one machine share: their ranks share memory then")
+      ->type_name("DIR");
   app.add_flag("--preflight-only", options.preflight_only, "Get all hosts ready, tell of each, and start nothing");
   app.add_flag("--agent", options.agent)->group("");  // gyrerun's own, on the hosts
 }
@@ -187,6 +190,7 @@ absl::Status Check(const Options& options) {
                       static_cast<int>(!options.hosts_from.empty()) +
                       static_cast<int>(!options.discovery_script.empty());
   if (options.preflight_only && sources == 0) return Wrong("--preflight-only is for hosts", "-H a:2,b:2");
+  if (!options.shared_volume.empty() && sources == 0) return Wrong("--shared-volume is for hosts", "-H a:2,b:2");
   if (options.colocate_servers && options.servers > 0) {
     return Wrong("--colocate-servers has one server a rank and excludes --servers", "one of them");
   }

@@ -49,6 +49,7 @@ struct Options {
   std::string interface;                 // --interface, or else GYRE_INTERFACE, or empty
   std::chrono::milliseconds start_timeout{60'000};
   std::chrono::milliseconds host_timeout{1'500};  // a host that is silent for longer is lost
+  std::string shared_volume;                      // a folder that containers of one machine share; or empty
   bool preflight_only = false;                    // get all hosts ready, tell of them, start nothing
   bool agent = false;                             // this is not the launcher but its agent on a host
 

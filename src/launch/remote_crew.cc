@@ -23,6 +23,7 @@
 #include "launch/remote_command.h"
 #include "launch/report.h"
 #include "launch/signals.h"
+#include "launch/transports.h"
 #include "launch/watch_protocol.h"
 #include "net/endpoint.h"
 
@@ -199,6 +200,7 @@ AgentJob RemoteCrew::JobFor(const Host& host) const {
   for (const std::string& entry : job.environment) {
     if (entry.starts_with(kInterface)) job.interface = entry.substr(kInterface.size());
   }
+  job.shared_volume = options_.shared_volume;
   job.grace = options_.grace;
   job.first_server = static_cast<uint32_t>(host.servers.first);
   job.servers = static_cast<uint32_t>(host.servers.count);
@@ -234,6 +236,20 @@ absl::Status RemoteCrew::OnReady(Host& host, std::string_view payload) {
       1e-6 * (static_cast<double>(ready.facts.wall_us) - std::chrono::duration<double, std::micro>(wall).count());
   host.facts = std::move(ready.facts);
   if (!std::ranges::all_of(hosts_, &Host::ready)) return absl::OkStatus();
+  reaching_store_ = true;
+  for (Host& each : hosts_) each.remote->Send(AgentMessage::kReach, store_);
+  return absl::OkStatus();
+}
+
+absl::Status RemoteCrew::OnReached(Host& host, std::string_view payload) {
+  ASSIGN_OR_RETURN(WayToStore way, DecodeWay(payload));
+  if (phase_ != Phase::kReaching || !reaching_store_ || host.reached_store)
+    return absl::DataLossError("reached at the wrong time");
+  host.reached_store = true;
+  host.facts.address = std::move(way.address);
+  host.facts.interface = std::move(way.interface);
+  if (way.mtu != 0) host.facts.mtu = way.mtu;
+  if (!std::ranges::all_of(hosts_, &Host::reached_store)) return absl::OkStatus();
   if (options_.preflight_only) {
     EndPreflight();
   } else {
@@ -247,7 +263,7 @@ void RemoteCrew::StartRanks() {
   start_ = Now();
   events_.OnStarted();
   events_.Verbose(absl::StrCat("all hosts are ready; store at ", store_));
-  for (const std::string& doubt : DoubtsOfHosts()) events_.Verbose(doubt);
+  for (const std::string& line : WhatToKnowOfHosts()) events_.Verbose(line);
   JobStart start{store_, {}};
   for (const Host& host : hosts_) std::ranges::copy(host.server_addresses, std::back_inserter(start.servers));
   for (Host& host : hosts_) {
@@ -267,19 +283,32 @@ void RemoteCrew::OnTimeBeforeStart(TimePoint now) {
   const bool late = now >= start_deadline_;
   if (!first_gone_ && !late) return StartMore(now);
   // Hosts are often in the same trouble: all of them are named.
-  const auto under_way = [](const Host& host) {
-    return host.remote->state() == RemoteHost::State::kReaching || (host.open() && !host.ready);
+  const auto under_way = [this](const Host& host) {
+    return host.remote->state() == RemoteHost::State::kReaching || (host.open() && Missing(host));
   };
   if (late || now >= fail_at_ || std::ranges::none_of(hosts_, under_way)) FailStart(late);
+}
+
+// Whether the start waits for it.
+bool RemoteCrew::Missing(const Host& host) const {
+  return !host.ready || (reaching_store_ && !host.reached_store);
+}
+
+HostFailure RemoteCrew::TroubleOf(const Host& host) const {
+  HostFailure trouble = host.remote->Trouble();
+  if (!host.ready || !host.open()) return trouble;
+  trouble.stage = "connection back";
+  trouble.cause = absl::StrCat("it has not said yet whether it reaches the store at ", store_);
+  return trouble;
 }
 
 // Of those that keep the job from starting, the first one by time comes first.
 std::vector<HostFailure> RemoteCrew::Troubles(bool late) const {
   std::vector<HostFailure> troubles;
   for (const Host& host : hosts_) {
-    if (late ? host.ready : !host.remote->in_trouble()) continue;
+    if (late ? !Missing(host) : !host.remote->in_trouble()) continue;
     const bool first = first_gone_ == host.remote->index();
-    troubles.insert(first ? troubles.begin() : troubles.end(), host.remote->Trouble());
+    troubles.insert(first ? troubles.begin() : troubles.end(), TroubleOf(host));
   }
   return troubles;
 }
@@ -300,9 +329,9 @@ void RemoteCrew::FailStart(bool late) {
 std::vector<std::string> RemoteCrew::Table() const {
   std::vector<HostRow> rows;
   for (const Host& host : hosts_) {
-    HostRow row{host.ranks.host, RanksText(host.ranks), host.ready, absl::StrCat("ready: ", FactsText(host.facts))};
-    if (!host.ready) {
-      const HostFailure trouble = host.remote->Trouble();
+    HostRow row{host.ranks.host, RanksText(host.ranks), !Missing(host), absl::StrCat("ready: ", FactsText(host.facts))};
+    if (!row.ready) {
+      const HostFailure trouble = TroubleOf(host);
       row.state = absl::StrCat(trouble.stage, ": ", trouble.cause, " (", trouble.attempts,
                                trouble.attempts == 1 ? " attempt)" : " attempts)");
     }
@@ -311,17 +340,24 @@ std::vector<std::string> RemoteCrew::Table() const {
   return HostTable(std::move(rows));
 }
 
-std::vector<std::string> RemoteCrew::DoubtsOfHosts() const {
+std::vector<std::string> RemoteCrew::WhatToKnowOfHosts() const {
   std::vector<CheckedHost> checked;
   for (const Host& host : hosts_) checked.push_back({host.ranks.host, host.ranks.count, host.facts, host.skew});
-  return Doubts(checked);
+  constexpr std::string_view kBackend = "GYRE_BACKEND=";
+  std::string backend;
+  for (const std::string& entry : JobFor(hosts_[0]).environment) {
+    if (entry.starts_with(kBackend)) backend = entry.substr(kBackend.size());
+  }
+  std::vector<std::string> lines = TransportLines(checked, backend);
+  for (std::string& doubt : Doubts(checked)) lines.push_back(std::move(doubt));
+  return lines;
 }
 
 void RemoteCrew::EndPreflight() {
   failure_ = {absl::StrCat("all ", hosts_.size(), " hosts are ready for ", size_,
                            " ranks; --preflight-only: nothing was started"),
               0, Table()};
-  for (std::string& doubt : DoubtsOfHosts()) failure_->table.push_back(std::move(doubt));
+  for (std::string& line : WhatToKnowOfHosts()) failure_->table.push_back(std::move(line));
   for (const Host& host : hosts_) CloseStreams(host);
 }
 

@@ -57,6 +57,7 @@ class RemoteCrew final : public Crew, public RemoteHostEvents {
     std::unique_ptr<RemoteHost> remote;
     HostClock clock{};
     bool ready = false;
+    bool reached_store = false;
     HostFacts facts{};                            // once it is ready
     std::vector<std::string> server_addresses{};  // likewise
     double skew = 0;                              // seconds that its clock is ahead of ours
@@ -68,13 +69,15 @@ class RemoteCrew final : public Crew, public RemoteHostEvents {
   };
 
   absl::Status Prepare();
+  bool Missing(const Host& host) const;
+  HostFailure TroubleOf(const Host& host) const;
   void StartMore(TimePoint now);
   void StartRanks();
   void OnTimeBeforeStart(TimePoint now);
   std::vector<HostFailure> Troubles(bool late) const;
   void FailStart(bool late);
   std::vector<std::string> Table() const;
-  std::vector<std::string> DoubtsOfHosts() const;
+  std::vector<std::string> WhatToKnowOfHosts() const;
   void EndPreflight();
   AgentJob JobFor(const Host& host) const;
 
@@ -86,6 +89,7 @@ class RemoteCrew final : public Crew, public RemoteHostEvents {
   void OnNote(RemoteHost& remote, std::string_view note) override;
 
   absl::Status OnReady(Host& host, std::string_view payload);
+  absl::Status OnReached(Host& host, std::string_view payload);
   absl::Status OnBeat(Host& host, std::string_view payload);
   absl::Status OnFailed(Host& host, std::string_view payload);
   absl::Status OnPid(Host& host, std::string_view payload);
@@ -115,8 +119,9 @@ class RemoteCrew final : public Crew, public RemoteHostEvents {
   int alive_ = 0;            // ranks
   Phase phase_ = Phase::kReaching;
   const JobKeys& keys_;
-  std::string directory_;  // where the ranks run
-  std::string store_;      // its endpoint, once known
+  std::string directory_;        // where the ranks run
+  std::string store_;            // its endpoint, once known
+  bool reaching_store_ = false;  // all hosts are ready, and are to try the way there
   std::optional<InputForwarder> input_;
   TimePoint start_deadline_{};
   std::optional<uint32_t> first_gone_;  // of the hosts, before the start

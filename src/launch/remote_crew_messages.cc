@@ -16,6 +16,7 @@ absl::Status RemoteCrew::OnFrame(RemoteHost& remote, const Frame& frame) {
   switch (static_cast<AgentMessage>(frame.header.type)) {
     case AgentMessage::kBeat: return OnBeat(host, frame.payload);
     case AgentMessage::kReady: return OnReady(host, frame.payload);
+    case AgentMessage::kReached: return OnReached(host, frame.payload);
     case AgentMessage::kFailed: return OnFailed(host, frame.payload);
     default: break;
   }

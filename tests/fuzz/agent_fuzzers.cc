@@ -27,7 +27,8 @@ std::vector<std::string> RandomTexts(Mutator& random) {
 
 AgentJob RandomJob(Mutator& random) {
   AgentJob job;
-  for (std::string* text : {&job.version, &job.job_id, &job.secret, &job.directory, &job.host, &job.interface}) {
+  for (std::string* text :
+       {&job.version, &job.job_id, &job.secret, &job.directory, &job.host, &job.interface, &job.shared_volume}) {
     *text = RandomText(random);
   }
   job.epoch = random.Number();
@@ -64,7 +65,7 @@ RankEnd RandomEnd(Mutator& random) {
   return end;
 }
 
-constexpr uint64_t kKinds = 10;
+constexpr uint64_t kKinds = 11;
 
 std::string Encoded(uint64_t kind, Mutator& random) {
   switch (kind) {
@@ -84,6 +85,7 @@ std::string Encoded(uint64_t kind, Mutator& random) {
     }
     case 7: return EncodeTime(RandomTime(random));
     case 8: return EncodeStart({RandomText(random), RandomTexts(random)});
+    case 9: return EncodeWay({RandomText(random), RandomText(random), static_cast<uint32_t>(random.Number())});
     default: return EncodeNumber(static_cast<uint32_t>(random.Number()));
   }
 }
@@ -102,6 +104,7 @@ std::string Check(uint64_t kind, const std::string& payload, bool valid) {
     case 6: return CheckDecoder(payload, valid, kFactor, DecodeReady, EncodeReady);
     case 7: return CheckDecoder(payload, valid, kFactor, DecodeTime, EncodeTime);
     case 8: return CheckDecoder(payload, valid, kFactor, DecodeStart, EncodeStart);
+    case 9: return CheckDecoder(payload, valid, kFactor, DecodeWay, EncodeWay);
     default: return CheckDecoder(payload, valid, kFactor, DecodeNumber, EncodeNumber);
   }
 }

@@ -129,6 +129,17 @@ TEST(AgentProtocolTest, SoDoReadyStartAndBeat) {
   EXPECT_EQ(ready->facts.cpus + ready->facts.gpus + ready->facts.mtu, 1u + 2u + 7u);
   EXPECT_EQ(ready->facts.memory + ready->facts.shm_free + ready->facts.memlock + ready->facts.wall_us,
             3u + 4u + 5u + 6u);
+  HostFacts more = facts;
+  more.rdma = 2;
+  more.driver = "550", more.cuda = "12.4", more.nccl = "2.21.5", more.shares = "volume";
+  const auto known = DecodeReady(EncodeReady({when, "", more}));
+  ASSERT_THAT(known, IsOk());
+  EXPECT_EQ(FactsText(known->facts), FactsText(more));
+  EXPECT_EQ(known->facts.shares, "volume");
+  const auto way = DecodeWay(EncodeWay({"10.77.0.2/24", "eth0", 1500}));
+  ASSERT_THAT(way, IsOk());
+  EXPECT_EQ(way->address + way->interface + std::to_string(way->mtu), "10.77.0.2/24eth01500");
+  EXPECT_THAT(DecodeWay("x"), MatchesStatus(StatusCode::kDataLoss, "malformed"));
   const auto beat = DecodeTime(EncodeTime(when));
   ASSERT_THAT(beat, IsOk());
   EXPECT_EQ(*beat, when);

@@ -46,6 +46,7 @@ void AwaitStart() {
       if (!frame->has_value()) continue;
       const auto type = static_cast<AgentMessage>((*frame)->header.type);
       if (type == AgentMessage::kJob) Send(AgentMessage::kReady, EncodeReady({{}, "127.0.0.1:1"}));
+      if (type == AgentMessage::kReach) Send(AgentMessage::kReached, EncodeWay({}));
       if (type == AgentMessage::kStart) return;
     }
   }

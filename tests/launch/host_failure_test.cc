@@ -1,10 +1,17 @@
 #include "launch/host_failure.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "launch/host_facts.h"
 #include "launch/host_table.h"
 #include "launch/report.h"
+#include "launch/shared_volume.h"
+#include "launch/transports.h"
+#include "support/status_matchers.h"
+#include "support/temporary.h"
 
 namespace gyre::launch {
 
@@ -69,6 +76,60 @@ TEST(HostFactsTest, DoubtsNameTheHost) {
                                       "host b: /dev/shm has 64 MiB free: enough for Gyre, not for NCCL and others",
                                       "host b: its clock is 2.5 s behind", "host b: MTU 9000, and 1500 on a",
                                       "host c: its clock is 3.0 s ahead", "host c: the same machine as a"}));
+}
+
+TEST(HostFactsTest, VersionsSubnetsAndLockedMemory) {
+  HostFacts facts{.gpus = 2, .shm_free = uint64_t{1} << 30, .memlock = UINT64_MAX, .machine = "m1"};
+  facts.rdma = 1;
+  facts.driver = "550.54", facts.cuda = "12.4", facts.nccl = "2.21.5";
+  facts.address = "10.77.0.1/24", facts.interface = "eth0";
+  HostFacts other = facts;
+  other.machine = "m2";
+  other.address = "10.77.0.2/24";
+  EXPECT_TRUE(Doubts({{"a", 0, facts, 0}, {"b", 0, other, 0}}).empty());
+  other.cuda = "12.2", other.nccl = "";
+  other.address = "10.78.0.2/24";
+  other.memlock = uint64_t{8} << 20;
+  HostFacts without;
+  without.shm_free = uint64_t{1} << 30;
+  EXPECT_EQ(Doubts({{"c", 0, without, 0}, {"a", 0, facts, 0}, {"b", 0, other, 0}}),
+            (std::vector<std::string>{"host b: memlock is 8 MiB: RDMA locks what it sends from",
+                                      "host b: CUDA 12.2, and 12.4 on a", "host b: NCCL not found, and 2.21.5 on a",
+                                      "host b: 10.78.0.2/24 is not in the subnet of a, 10.77.0.1/24"}));
+  facts.mtu = 1500;
+  const std::string text = FactsText(facts);
+  EXPECT_NE(text.find("2 GPUs (CUDA 12.4, driver 550.54, NCCL 2.21.5), "), std::string::npos) << text;
+  EXPECT_NE(text.find(", 1 RDMA device, eth0 10.77.0.1/24, MTU 1500"), std::string::npos) << text;
+}
+
+TEST(TransportsTest, WhatEachPairUses) {
+  using Lines = std::vector<std::string>;
+  HostFacts one, two;
+  one.shares = "m1", two.shares = "m2";
+  one.interface = two.interface = "eth0";
+  EXPECT_EQ(TransportLines({{"a", 1, one, 0}, {"b", 1, two, 0}}, ""), Lines{"transport: all pairs: TCP by eth0"});
+  EXPECT_EQ(TransportLines({{"a", 2, one, 0}, {"b", 1, two, 0}, {"c", 1, one, 0}}, "ucx"),
+            (Lines{"transport: pairs on one host: shared memory", "transport: pairs on hosts a, c: shared memory",
+                   "transport: all other pairs: UCX (GYRE_BACKEND=ucx) by eth0"}));
+  EXPECT_EQ(TransportLines({{"a", 2, one, 0}}, ""), Lines{"transport: pairs on one host: shared memory"});
+  EXPECT_EQ(TransportLines({{"a", 1, {}, 0}, {"b", 1, {}, 0}}, ""), Lines{"transport: all pairs: TCP"});
+  EXPECT_EQ(TransportLines({{"a", 2, one, 0}}, "mpi"), Lines{"transport: all pairs: MPI (GYRE_BACKEND=mpi)"});
+}
+
+TEST(SharedVolumeTest, IsTheUsersOwnFolderInIt) {
+  const support::TemporaryDirectory folder;
+  const auto volume = OpenSharedVolume(folder.path());
+  ASSERT_THAT(volume, support::IsOk());
+  EXPECT_EQ(volume->folder, absl::StrCat(folder.path().string(), "/gyre-", geteuid()));
+  EXPECT_EQ(OpenSharedVolume(folder.path())->id, volume->id);  // again, by another container
+  const support::TemporaryDirectory another;
+  EXPECT_NE(OpenSharedVolume(another.path())->id, volume->id);
+  ASSERT_EQ(chmod(volume->folder.c_str(), 0777), 0);
+  for (const std::string& wrong :
+       {folder.path().string(), std::string("relative"), std::string("/no/such/folder"), "/" + std::string(100, 'x')}) {
+    EXPECT_THAT(OpenSharedVolume(wrong),
+                support::MatchesStatus(absl::StatusCode::kFailedPrecondition, "--shared-volume " + wrong + ": "));
+  }
 }
 
 TEST(HostFailureTest, TheSameTroubleIsToldOnce) {

@@ -68,6 +68,30 @@ TEST_F(NamespacesTest, TheStoreIsWhereOthersReachIt) {
   EXPECT_EQ(by_subnet.out, "10.77.0.1\n10.77.0.1\n10.77.0.1\n") << by_subnet.err;
 }
 
+TEST_F(NamespacesTest, AHostThatDoesNotReachTheStoreKeepsAllFromStarting) {
+  ASSERT_TRUE(System("ip -n " + names_[1] + " link set eth0 down"));
+  const Outcome outcome = RunToEnd(Arguments({"echo", "started"}));
+  ExpectRefusal(outcome, 69,
+                {"gyrerun: host 10.77.0.2: connection back: the store at 10.77.0.1:", " cannot be reached: ",
+                 "; try: --interface "});
+}
+
+TEST_F(NamespacesTest, ThePreflightKnowsTheWayAndWhatPairsUse) {
+  const Outcome outcome = RunToEnd(Arguments({"--preflight-only", "true"}));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  for (const char* part : {", eth0 10.77.0.1/24, MTU 1500\n", ", eth0 10.77.0.2/24, MTU 1500\n",
+                           "gyrerun: transport: pairs on one host: shared memory\n",
+                           "gyrerun: transport: all other pairs: TCP by eth0\n"}) {
+    EXPECT_TRUE(Has(outcome.err, part)) << part << outcome.err;
+  }
+  const Outcome shared = RunToEnd(Arguments({"--preflight-only", "--shared-volume", folder_.path().string(), "true"}));
+  EXPECT_TRUE(Has(shared.err, "gyrerun: transport: pairs on hosts 10.77.0.1, 10.77.0.2: shared memory\n"))
+      << shared.err;
+  EXPECT_FALSE(Has(shared.err, "TCP")) << shared.err;
+  const Outcome nowhere = RunToEnd(Arguments({"--shared-volume", "/no/such/folder", "true"}));
+  ExpectRefusal(nowhere, 69, {"shared volume: --shared-volume /no/such/folder: "});
+}
+
 TEST_F(NamespacesTest, NothingIsLeftInAnyNamespace) {
   Gyrerun gyrerun(Arguments({"sh", "-c", "setsid sleep 1001 & echo ready; exec sleep 1000"}));
   ASSERT_TRUE(gyrerun.WaitForOutput("ready\nready\nready\n")) << gyrerun.Wait({}).err;

@@ -170,9 +170,10 @@ TEST_F(RemoteTest, APreflightTellsOfAllHostsAndStartsNothing) {
   const std::string mark = folder_.path() / "started";
   const Outcome outcome = RunToEnd(Over("a:1000,b", PlainShell(), {"--preflight-only"}, {"touch", mark}));
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  for (const char* part : {"gyrerun: all 2 hosts are ready for 1001 ranks; --preflight-only: nothing was started\n",
-                           "gyrerun:   a  ranks 0-999  ready: ", "gyrerun:   b  rank 1000    ready: ",
-                           "gyrerun: host a: 1000 ranks on ", "gyrerun: host b: the same machine as a\n"}) {
+  for (const char* part :
+       {"gyrerun: all 2 hosts are ready for 1001 ranks; --preflight-only: nothing was started\n",
+        "gyrerun:   a  ranks 0-999  ready: ", "gyrerun:   b  rank 1000    ready: ", "gyrerun: host a: 1000 ranks on ",
+        "gyrerun: host b: the same machine as a\n", "gyrerun: transport: pairs on hosts a, b: shared memory\n"}) {
     EXPECT_TRUE(Has(outcome.err, part)) << part << outcome.err;
   }
   EXPECT_FALSE(std::filesystem::exists(mark));

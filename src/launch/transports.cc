@@ -1,0 +1,50 @@
+#include "launch/transports.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+
+namespace gyre::launch {
+
+namespace {
+
+constexpr size_t kMostNames = 16;
+
+std::string Names(const std::vector<std::string>& names) {
+  const std::vector<std::string> told(names.begin(),
+                                      names.begin() + static_cast<ptrdiff_t>(std::min(names.size(), kMostNames)));
+  const std::string text = absl::StrJoin(told, ", ");
+  return told.size() == names.size() ? text : absl::StrCat(text, " and ", names.size() - told.size(), " more");
+}
+
+}  // namespace
+
+std::vector<std::string> TransportLines(const std::vector<CheckedHost>& hosts, std::string_view backend) {
+  if (backend == "mpi") return {"transport: all pairs: MPI (GYRE_BACKEND=mpi)"};
+  std::map<std::string, std::vector<std::string>> sharing;  // hosts by what their ranks share
+  std::set<std::string> networks;
+  for (const CheckedHost& host : hosts) {
+    const std::string& shares = host.facts.shares;
+    sharing[shares.empty() ? absl::StrCat("\n", host.name) : shares].push_back(host.name);
+    if (!host.facts.interface.empty()) networks.insert(host.facts.interface);
+  }
+  std::vector<std::string> lines;
+  if (std::ranges::any_of(hosts, [](const CheckedHost& host) { return host.ranks > 1; })) {
+    lines.emplace_back("transport: pairs on one host: shared memory");
+  }
+  for (const auto& [_, names] : sharing) {
+    if (names.size() > 1) lines.push_back(absl::StrCat("transport: pairs on hosts ", Names(names), ": shared memory"));
+  }
+  if (sharing.size() > 1) {
+    lines.push_back(absl::StrCat("transport: ", lines.empty() ? "all" : "all other",
+                                 " pairs: ", backend == "ucx" ? "UCX (GYRE_BACKEND=ucx)" : "TCP",
+                                 networks.empty() ? "" : absl::StrCat(" by ", absl::StrJoin(networks, ", "))));
+  }
+  return lines;
+}
+
+}  // namespace gyre::launch
