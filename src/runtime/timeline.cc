@@ -13,7 +13,7 @@ namespace gyre::internal {
 namespace {
 
 constexpr uint64_t kRoom = 1 << 16;
-constexpr size_t kBlock = 4096;  // lines a write
+constexpr int kBlock = 4096;  // events a write
 constexpr std::chrono::milliseconds kInterval(100);
 
 }  // namespace
@@ -56,18 +56,18 @@ void Timeline::Write() {
 bool Timeline::Flush() {
   bool more = true;
   while (more) {
-    lines_.clear();
-    while (lines_.size() < kBlock) {
+    events_.clear();
+    for (int i = 0; i < kBlock; ++i) {
       const auto event = ring_.Pop();
       more = event.has_value();
       if (!more) break;
-      AppendJson(*event, track_, next_id_++, lines_);
+      AppendJson(*event, track_, next_id_++, events_);
     }
     if (const int64_t dropped = ring_.dropped(); dropped != dropped_) {
-      lines_.push_back(DroppedJson(dropped - dropped_, track_, std::chrono::steady_clock::now()));
+      AppendDropped(dropped - dropped_, track_, std::chrono::steady_clock::now(), events_);
       dropped_ = dropped;
     }
-    if (const absl::Status written = file_.Append(lines_); !written.ok()) {
+    if (const absl::Status written = file_.Append(events_); !written.ok()) {
       logger_->warn("the timeline ends here: {}", written.ToString());
       return false;
     }

@@ -6,7 +6,6 @@
 #include <mutex>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/log.h"
@@ -38,7 +37,7 @@ class Timeline {
   EventRing ring_;
   uint64_t next_id_ = 0;  // of asynchronous events; the writer's, as are the next two
   int64_t dropped_ = 0;   // of which the file tells
-  std::vector<std::string> lines_;
+  std::string events_;
 
   std::mutex mutex_;
   std::condition_variable wake_;

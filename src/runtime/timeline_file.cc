@@ -5,12 +5,12 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cmath>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
 
@@ -20,12 +20,25 @@ namespace {
 
 constexpr absl::string_view kOpening = "[\n", kSeparator = ",\n", kClosing = "\n]\n";
 
-double Microseconds(TimePoint time, const TimelineTrack& track) {
-  return std::chrono::duration<double, std::micro>(time.time_since_epoch()).count() + track.offset_us;
+// In nanoseconds: whole numbers are written sooner than floating-point ones.
+int64_t OnTrack(TimePoint time, const TimelineTrack& track) {
+  const auto since = std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch());
+  return since.count() + std::llround(track.offset_us * 1000);
 }
 
-std::string Arguments(const Observed& observed) {
-  return absl::StrCat("{\"bytes\":", observed.bytes, observed.failed ? ",\"failed\":true}" : "}");
+// What comes next is a line of its own.
+void Separate(std::string& events) {
+  if (!events.empty()) absl::StrAppend(&events, kSeparator);
+}
+
+void AppendMicroseconds(absl::string_view name, int64_t nanoseconds, std::string& events) {
+  const int64_t positive = std::abs(nanoseconds);
+  absl::StrAppend(&events, name, nanoseconds < 0 ? "-" : "", positive / 1000, ".",
+                  absl::Dec(positive % 1000, absl::kZeroPad3));
+}
+
+void AppendArguments(const Observed& observed, std::string& events) {
+  absl::StrAppend(&events, R"(,"args":{"bytes":)", observed.bytes, observed.failed ? R"(,"failed":true}})" : "}}");
 }
 
 absl::Status WriteAt(int fd, absl::string_view text, int64_t at) {
@@ -56,43 +69,49 @@ absl::StatusOr<TimelineFile> TimelineFile::Create(const std::string& path, const
       {"ph", "M"},
       {"pid", track.rank},
       {"args", {{"offset_us", track.offset_us}, {"uncertainty_us", track.offset_uncertainty_us}}}};
-  std::vector<std::string> lines;
+  std::string lines;
   for (const auto* each : {&name, &order, &clock}) {
-    lines.push_back(each->dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    Separate(lines);
+    absl::StrAppend(&lines, each->dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   }
   RETURN_IF_ERROR(file.Append(lines));
   return file;
 }
 
 // The new events take the closing bracket's place and bring one along.
-absl::Status TimelineFile::Append(const std::vector<std::string>& events) {
+absl::Status TimelineFile::Append(absl::string_view events) {
   if (events.empty()) return absl::OkStatus();
-  const std::string block =
-      absl::StrCat(end_ == 0 ? kOpening : kSeparator, absl::StrJoin(events, kSeparator), kClosing);
+  const std::string block = absl::StrCat(end_ == 0 ? kOpening : kSeparator, events, kClosing);
   RETURN_IF_ERROR(WriteAt(fd_.get(), block, end_));
   end_ += static_cast<int64_t>(block.size() - kClosing.size());
   return absl::OkStatus();
 }
 
-void AppendJson(const Event& event, const TimelineTrack& track, uint64_t id, std::vector<std::string>& lines) {
+void AppendJson(const Event& event, const TimelineTrack& track, uint64_t id, std::string& events) {
   const Observed& observed = event.observed;
-  const double begin = Microseconds(observed.begin, track), end = Microseconds(observed.end, track);
-  const char* const name = ActivityName(observed.activity);
-  if (!observed.asynchronous) {
-    lines.push_back(absl::StrFormat(R"({"name":"%s","ph":"X","pid":%d,"tid":%d,"ts":%.3f,"dur":%.3f,"args":%s})", name,
-                                    track.rank, event.thread, begin, end - begin, Arguments(observed)));
-    return;
-  }
-  // Viewers tell asynchronous events apart by category and id, across processes.
-  const std::string identity = absl::StrFormat(R"("name":"%s","cat":"async","id":"%d.%d","pid":%d,"tid":%d)", name,
-                                               track.rank, static_cast<int64_t>(id), track.rank, event.thread);
-  lines.push_back(absl::StrFormat(R"({%s,"ph":"b","ts":%.3f,"args":%s})", identity, begin, Arguments(observed)));
-  lines.push_back(absl::StrFormat(R"({%s,"ph":"e","ts":%.3f})", identity, end));
+  const int64_t begin = OnTrack(observed.begin, track), end = OnTrack(observed.end, track);
+  const auto open = [&](absl::string_view phase) {
+    Separate(events);
+    absl::StrAppend(&events, R"({"name":")", ActivityName(observed.activity), R"(","ph":")", phase, R"(","pid":)",
+                    track.rank, R"(,"tid":)", event.thread);
+    // Viewers tell asynchronous events apart by category and id, across processes.
+    if (observed.asynchronous) absl::StrAppend(&events, R"(,"cat":"async","id":")", track.rank, ".", id, R"(")");
+  };
+  open(observed.asynchronous ? "b" : "X");
+  AppendMicroseconds(R"(,"ts":)", begin, events);
+  if (!observed.asynchronous) AppendMicroseconds(R"(,"dur":)", end - begin, events);
+  AppendArguments(observed, events);
+  if (!observed.asynchronous) return;
+  open("e");
+  AppendMicroseconds(R"(,"ts":)", end, events);
+  absl::StrAppend(&events, "}");
 }
 
-std::string DroppedJson(int64_t events, const TimelineTrack& track, TimePoint now) {
-  return absl::StrFormat(R"({"name":"dropped","ph":"i","s":"p","pid":%d,"tid":0,"ts":%.3f,"args":{"events":%d}})",
-                         track.rank, Microseconds(now, track), events);
+void AppendDropped(int64_t dropped, const TimelineTrack& track, TimePoint now, std::string& events) {
+  Separate(events);
+  absl::StrAppend(&events, R"({"name":"dropped","ph":"i","s":"p","pid":)", track.rank, R"(,"tid":0)");
+  AppendMicroseconds(R"(,"ts":)", OnTrack(now, track), events);
+  absl::StrAppend(&events, R"(,"args":{"events":)", dropped, "}}");
 }
 
 }  // namespace gyre::internal

@@ -95,7 +95,7 @@ TEST(TimelineFile, IsWholeJsonAfterEveryAppend) {
   ASSERT_THAT(file, IsOk());
   EXPECT_EQ(nlohmann::json::parse(Content(path)).size(), 3) << "who, where in the order, how the clock was set";
   for (size_t appended = 1; appended <= 3; ++appended) {
-    std::vector<std::string> lines;
+    std::string lines;
     AppendJson({.observed = Call(Activity::kAllReduce, 64), .thread = 7}, {.rank = 3, .offset_us = 1.5}, 1, lines);
     ASSERT_THAT(file->Append(lines), IsOk());
     const auto json = nlohmann::json::parse(Content(path));
@@ -116,16 +116,30 @@ TEST(TimelineFile, IsWholeJsonAfterEveryAppend) {
 TEST(TimelineFile, AsynchronousCallsHaveTwoEnds) {
   Observed observed = Call(Activity::kBucket, 64);
   observed.asynchronous = observed.failed = true;
-  std::vector<std::string> lines;
+  std::string lines;
   AppendJson({.observed = observed}, {.rank = 2}, 5, lines);
-  ASSERT_EQ(lines.size(), 2);
-  const auto begin = nlohmann::json::parse(lines[0]), end = nlohmann::json::parse(lines[1]);
+  const auto events = nlohmann::json::parse("[" + lines + "]");
+  ASSERT_EQ(events.size(), 2);
+  const auto &begin = events[0], &end = events[1];
   EXPECT_EQ(begin["ph"], "b");
   EXPECT_EQ(end["ph"], "e");
   EXPECT_EQ(begin["id"], end["id"]);
   EXPECT_EQ(begin["ts"], 10);
   EXPECT_EQ(end["ts"], 25);
   EXPECT_EQ(begin["args"]["failed"], true);
+}
+
+TEST(TimelineFile, TimesAreExactToTheNanosecond) {
+  Observed observed = Call(Activity::kBarrier, 0);
+  observed.end = observed.begin + std::chrono::nanoseconds(1'000'002);
+  std::string lines;
+  AppendJson({.observed = observed}, {.offset_us = -20.001}, 0, lines);
+  AppendDropped(17, {.offset_us = 0.25}, observed.begin, lines);
+  const auto events = nlohmann::json::parse("[" + lines + "]");
+  EXPECT_EQ(events[0]["ts"], -10.001) << "before rank 0's clock began";
+  EXPECT_EQ(events[0]["dur"], 1000.002);
+  EXPECT_EQ(events[1]["ts"], 10.25);
+  EXPECT_EQ(events[1]["args"]["events"], 17);
 }
 
 TEST(TimelineFile, AFolderThatIsNotThere) {
