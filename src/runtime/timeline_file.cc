@@ -20,7 +20,7 @@ namespace {
 
 constexpr absl::string_view kOpening = "[\n", kSeparator = ",\n", kClosing = "\n]\n";
 
-// In nanoseconds: whole numbers are written in a tenth of the time that floating-point ones take.
+// In nanoseconds: whole numbers are written sooner than floating-point ones.
 int64_t OnTrack(TimePoint time, const TimelineTrack& track) {
   const auto since = std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch());
   return since.count() + std::llround(track.offset_us * 1000);

@@ -1,12 +1,15 @@
 // A libnvidia-ml.so.1 of two devices, for gpus_test and watch_end_to_end_test. Device i has 10 (i + 1) percent of work
 // and (i + 1) GiB in use. The file that FAKE_NVML names has a line for each process: "device pid bytes percent".
-#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <string>
 
 #include "launch/nvml_abi.h"
+
+struct gyre::launch::nvml::DeviceOpaque {
+  unsigned index;
+};
 
 using namespace gyre::launch::nvml;  // NOLINT(google-build-using-namespace): it is this library
 
@@ -15,7 +18,7 @@ namespace {
 constexpr unsigned kDevices = 2;
 
 unsigned IndexOf(Device device) {
-  return static_cast<unsigned>(reinterpret_cast<uintptr_t>(device)) - 1;
+  return device->index;
 }
 
 template <typename Put>
@@ -47,8 +50,10 @@ int nvmlDeviceGetCount_v2(unsigned* count) {
 }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device* device) {
-  *device = reinterpret_cast<Device>(uintptr_t{index} + 1);
-  return index < kDevices ? kSuccess : 2;
+  static DeviceOpaque devices[kDevices] = {{0}, {1}};
+  if (index >= kDevices) return 2;
+  *device = &devices[index];
+  return kSuccess;
 }
 
 int nvmlDeviceGetUtilizationRates(Device device, Utilization* utilization) {
