@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "collectives/pricing/advice.h"
 #include "commands.h"
 #include "gyre/status_macros.h"
@@ -20,6 +21,13 @@ absl::StatusOr<int64_t> BytesOf(const std::string& model) {
   if (std::ranges::find(ModelNames(), model) == ModelNames().end()) return ParseSize(model);
   ASSIGN_OR_RETURN(const Model network, MakeModel(model));
   return network.count() * static_cast<int64_t>(sizeof(float));
+}
+
+absl::StatusOr<int> HostsOf(const AdviseOptions& options) {
+  if (options.workers == 0) return options.hosts;
+  if (options.workers % options.workers_per_host == 0) return options.workers / options.workers_per_host;
+  return absl::InvalidArgumentError(
+      absl::StrCat(options.workers, " workers do not fill hosts of ", options.workers_per_host, " each"));
 }
 
 // Without loss: on the workers' hosts alone, and with hosts to spare where that is faster; then whether loss pays. Of
@@ -47,8 +55,9 @@ void Recommend(const std::vector<internal::Advice>& advice) {
 
 absl::Status RunAdvise(const AdviseOptions& options) {
   ASSIGN_OR_RETURN(const int64_t bytes, BytesOf(options.model));
+  ASSIGN_OR_RETURN(const int hosts, HostsOf(options));
   const internal::AdviceQuestion question{.model_bytes = static_cast<double>(bytes),
-                                          .hosts = options.hosts,
+                                          .hosts = hosts,
                                           .workers_per_host = options.workers_per_host,
                                           .bytes_per_second = options.bandwidth * 1e9 / 8,
                                           .latency = options.latency * 1e-6,
@@ -59,12 +68,12 @@ absl::Status RunAdvise(const AdviseOptions& options) {
                                           .coded_bytes_per_second = options.codec * 1e9};
   ASSIGN_OR_RETURN(const std::vector<internal::Advice> advice, internal::Advise(question));
   std::printf("# exchanging %lld bytes of gradients a step: %d hosts of %d workers, %g us, %g Gbit/s each way\n",
-              static_cast<long long>(bytes), options.hosts, options.workers_per_host, options.latency,
-              options.bandwidth);
+              static_cast<long long>(bytes), hosts, options.workers_per_host, options.latency, options.bandwidth);
   std::printf("# %-34s %14s %12s %10s\n", "strategy", "more hosts", "ms", "of best");
   for (const internal::Advice& row : advice) {
-    std::printf("  %-34s %14d %12.3f %9.2fx\n", row.strategy.c_str(), row.servers, row.seconds * 1e3,
-                row.seconds / advice.front().seconds);
+    const double best = advice.front().seconds;  // 0 where one worker has nobody to exchange with
+    std::printf("  %-34s %14d %12.3f %10s\n", row.strategy.c_str(), row.servers, row.seconds * 1e3,
+                best == 0 ? "-" : absl::StrFormat("%.2fx", row.seconds / best).c_str());
   }
   Recommend(advice);
   return absl::OkStatus();

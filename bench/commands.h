@@ -70,6 +70,7 @@ absl::Status RunServedSteps(const ServedStepsOptions& options);
 struct AdviseOptions {
   std::string model = "102M";  // bytes of its gradients, or a network's name
   int hosts = 8;
+  int workers = 0;  // 0: of `hosts`; else they say how many hosts
   int workers_per_host = 1;
   int servers = 8;           // hosts more, at most
   double latency = 20;       // us

@@ -1,6 +1,7 @@
 // gyre-bench: measures Gyre, alone or beside a peer. Start it under gyrerun, or under mpirun to compare with MPI.
 #include <algorithm>
 #include <iostream>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -107,9 +108,11 @@ void AddServedSteps(CLI::App& app, gyre::bench::ServedStepsOptions& options) {
       ->capture_default_str();
   command->add_option("--rate", options.rate, "How fast a network is computed, in GFLOP/s a worker")
       ->check(CLI::PositiveNumber)
+      ->needs(model)
       ->capture_default_str();
-  command->add_option("--batch", options.batch, "Samples a worker and step")
+  command->add_option("--batch", options.batch, "Of a network: samples a worker and step")
       ->check(CLI::PositiveNumber)
+      ->needs(model)
       ->capture_default_str();
   command->add_option("--consistency", options.consistency, "How far workers may be apart")
       ->check(CLI::IsMember({"bsp", "ssp", "async"}))
@@ -140,9 +143,12 @@ void AddAdvise(CLI::App& app, gyre::bench::AdviseOptions& options) {
   CLI::App* command =
       app.add_subcommand("advise", "Allreduce or parameter servers, and how many of them, by formula; start it alone");
   command->add_option("--model", options.model, "Bytes of the gradients (102M), or a network")->capture_default_str();
-  command->add_option("--hosts", options.hosts, "Hosts with workers")
+  CLI::Option* hosts = command->add_option("--hosts", options.hosts, "Hosts with workers")
+                           ->check(CLI::PositiveNumber)
+                           ->capture_default_str();
+  command->add_option("--workers", options.workers, "Of all hosts: another way to say how many these are")
       ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+      ->excludes(hosts);
   command->add_option("--workers-per-host", options.workers_per_host, "Workers of each")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -152,7 +158,8 @@ void AddAdvise(CLI::App& app, gyre::bench::AdviseOptions& options) {
   command->add_option("--latency", options.latency, "us, one way")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command->add_option("--bandwidth", options.bandwidth, "Gbit/s of a host, each way")
+  command->add_option("--bandwidth,--link", options.bandwidth, "Gbit/s of a host, each way; or 10gbit, 100mbit")
+      ->transform(CLI::AsNumberWithUnit(std::map<std::string, double>{{"gbit", 1}, {"mbit", 1e-3}}))
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command->add_option("--reduction", options.reduction, "GB/s that a host adds up")

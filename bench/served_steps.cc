@@ -182,18 +182,22 @@ absl::Status Show(const ServedStepsOptions& options, const Workload& workload, i
                                  {"workers", workers},
                                  {"consistency", consistency},
                                  {"compute_ms", workload.compute_seconds * 1e3},
-                                 {"batch", options.batch},
+                                 {"batch", {}},
                                  {"permanent", options.permanent},
                                  {"probability", options.probability},
                                  {"factor", options.factor},
                                  {"steps", ends.size()},
                                  {"steps_per_s", RateOf(ends)},
-                                 {"images_per_s", RateOf(ends) * options.batch},
+                                 {"images_per_s", {}},
                                  {"exchange_ms", {}},
                                  {"predicted_steps_per_s", {}}};
   absl::PrintF("# %d workers, %.1f MB, %.1f ms of computation, %s\n", workers,
                static_cast<double>(workload.count()) * 4e-6, workload.compute_seconds * 1e3, consistency);
   absl::PrintF("  %d steps of all, %.2f a second", ends.size(), RateOf(ends));
+  if (!options.model.empty()) {
+    line["batch"] = options.batch;
+    line["images_per_s"] = RateOf(ends) * options.batch;
+  }
   if (predicted) {
     line["exchange_ms"] = *exchange * 1e3;
     line["predicted_steps_per_s"] = RateOf(*predicted);

@@ -16,7 +16,7 @@ namespace {
 
 constexpr char kOne[] = "1 server", kMany[] = "N servers", kBeside[] = "servers beside workers";
 constexpr const char* kDense[] = {"ring", "few steps"};
-constexpr int kUsual = 64;  // workers, where there are so many
+constexpr int kUsual = 64;  // workers, or the most below; where all are more, the fewest
 
 class Table {
  public:
@@ -24,6 +24,7 @@ class Table {
     for (const Prediction& each : predictions) {
       if (each.workers <= kUsual) usual_ = std::max(usual_, each.workers);
     }
+    if (usual_ == 0 && !predictions.empty()) usual_ = std::ranges::min(predictions, {}, &Prediction::workers).workers;
   }
 
   int usual() const { return usual_; }

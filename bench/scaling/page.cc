@@ -110,6 +110,9 @@ std::string ComputationSection(const ScalingPage& report, const Scaled& scaled) 
   for (const Prediction& p : scaled.predictions) {
     if (p.workers <= 64) workers = std::max(workers, p.workers);
   }
+  if (workers == 0 && !scaled.predictions.empty()) {
+    workers = std::ranges::min(scaled.predictions, {}, &Prediction::workers).workers;
+  }
   std::vector<Model> models = report.models;
   std::ranges::sort(models, {}, FlopsPerParameter);
   Chart chart{.title = absl::StrFormat("%d workers, %d a host", workers, scaled.workers_per_host),

@@ -13,7 +13,8 @@
 
 namespace gyre {
 
-// How the values of sparse codecs travel. What rounding takes away is kept and sent later.
+// How the values of sparse codecs travel, and kF32 gradients that go along with theirs. What rounding takes away is
+// kept and sent later.
 enum class ValueType : uint8_t { kF32 = 0, kF16 = 1, kBF16 = 2 };
 
 // In what follows a codec "keeps" what it does not send (error feedback: Seide et al. 2014, Karimireddy et al. 2019):

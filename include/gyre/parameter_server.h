@@ -35,7 +35,7 @@ struct ParameterServerOptions {
   std::optional<int64_t> staleness = std::nullopt;        // of kSsp, in steps: 4
 
   // While a server is away, this worker makes up to so many steps with its own updates of what that server holds, none
-  // later than 30 s after the first, and then waits: 0.
+  // later than 30 s after the first, and then waits: 0. At most 255.
   std::optional<int64_t> local_steps = std::nullopt;
 
   // How often a server writes a snapshot, and memory for pushes that no snapshot has yet: those a worker still has are

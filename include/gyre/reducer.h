@@ -68,15 +68,15 @@ struct ReducerOptions {
   // Where buckets are planned by cost, finer and coarser plans are tried in the steps that follow, in turns of 6 steps
   // each with the plan in use. One takes its place if it was faster by more than 5 % in 3 of 5 rounds, and else is not
   // tried again. What counts is the slowest rank's time from a step's first gradient to the end of Wait: a message each
-  // turn, none after the last. There are at most 3 trials, of 36 to 60 steps. Which plan wins depends on times: equal
-  // inputs need not give equal bits.
-  // kInvalidArgument beside `plan` or `bucket_bytes`; nothing happens with GYRE_FUSION_BYTES, or where gradients are
-  // compressed.
+  // turn, none after the last. There are at most 3 trials, of 36 to 60 steps; one that takes half as long again ends
+  // after 12. Which plan wins depends on times: equal inputs need not give equal bits. kInvalidArgument beside `plan`
+  // or `bucket_bytes`; nothing happens with GYRE_FUSION_BYTES, or where gradients are compressed.
   bool tune = false;
 
   // How kF32 gradients of two dimensions and 1024 elements or more travel (a Dgc has limits of its own); all others go
-  // as they are. All ranks get the same bits. Default: GYRE_COMPRESSION ("dgc:0.999", "int8:always"), or nothing. Of
-  // gradients that a Dgc covers, results are velocities: see carries_momentum.
+  // as they are, or, if kF32 and in a bucket that a sparse codec compresses, at the width of its `values`, what
+  // rounding takes away being sent later. All ranks get the same bits. Default: GYRE_COMPRESSION ("dgc:0.999",
+  // "int8:always"), or nothing. Of gradients that a Dgc covers, results are velocities: see carries_momentum.
   std::optional<Compression> compression = std::nullopt;
 
   // Also where it is slower: between ranks of one host, and in buckets that a model of the network takes to be sooner

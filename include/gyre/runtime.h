@@ -64,7 +64,7 @@ class GYRE_EXPORT Runtime {
 
   // Bytes that this rank has given the network so far for other hosts: what collectives and messages send, with Gyre's
   // headers of 64 bytes a block; without the headers of TCP or UCX, heartbeats and bad news. Empty where all ranks are
-  // on one host. Any thread.
+  // on one host, or MPI carries the collectives. Any thread.
   std::optional<int64_t> bytes_sent() const;
 
   // Tells gyrerun how far the work is (job_report.h); under another launcher it goes nowhere. A step's report costs

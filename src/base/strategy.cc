@@ -1,5 +1,7 @@
 #include "base/strategy.h"
 
+#include <cstdint>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -9,9 +11,9 @@ namespace gyre {
 
 namespace {
 
-bool ParseCount(absl::string_view text, int64_t least, std::optional<int64_t>& field) {
+bool ParseCount(absl::string_view text, int64_t least, std::optional<int64_t>& field, int64_t most = INT64_MAX) {
   int64_t value = 0;
-  if (!absl::SimpleAtoi(text, &value) || value < least) return false;
+  if (!absl::SimpleAtoi(text, &value) || value < least || value > most) return false;
   field = value;
   return true;
 }
@@ -26,7 +28,7 @@ bool ParseConsistency(absl::string_view text, std::optional<Consistency>& field)
 bool ParsePart(absl::string_view key, absl::string_view value, StrategyConfig& config) {
   if (key == "consistency") return ParseConsistency(value, config.consistency);
   if (key == "staleness") return ParseCount(value, 0, config.staleness);
-  if (key == "local_steps") return ParseCount(value, 0, config.local_steps);
+  if (key == "local_steps") return ParseCount(value, 0, config.local_steps, kMostLocalSteps);
   if (key == "servers") {
     config.servers = absl::StrSplit(value, '+');
     return !value.empty();
@@ -50,7 +52,7 @@ absl::StatusOr<StrategyConfig> ParseStrategy(std::string_view text) {
     if (first ? !named : !ParsePart(entry.first, entry.second, config)) {
       return absl::InvalidArgumentError(absl::StrCat(
           "GYRE_STRATEGY: '", part, "' is not understood; it is allreduce, or ps with consistency=bsp, ssp or async, ",
-          "staleness=N, local_steps=N, all with commas between them"));
+          "staleness=N, local_steps=N (up to ", kMostLocalSteps, "), all with commas between them"));
     }
     first = false;
   }

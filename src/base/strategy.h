@@ -15,13 +15,17 @@
 
 namespace gyre {
 
+// What local_steps may be: in BSP a server holds the pushes of a worker's steps that are still to be made by all, and
+// must have room for the step that all make besides those that it made alone.
+inline constexpr int64_t kMostLocalSteps = 255;
+
 struct StrategyConfig {
   Strategy strategy = Strategy::kAllreduce;
   std::optional<Consistency> consistency{};
   std::optional<int64_t> staleness{};
-  std::optional<int64_t> local_steps{};
-  std::vector<std::string> servers{};  // "host:port" by number
-  uint64_t life = 1;                   // more: this process takes the place of one that died
+  std::optional<int64_t> local_steps{};  // at most kMostLocalSteps
+  std::vector<std::string> servers{};    // "host:port" by number
+  uint64_t life = 1;                     // more: this process takes the place of one that died
 };
 
 // Empty text is allreduce. kInvalidArgument quotes the part that is not understood.

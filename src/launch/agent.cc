@@ -244,6 +244,8 @@ absl::Status Agent::OnJob(std::string_view payload) {
     return absl::OkStatus();
   }
   duty_ = std::get<AgentDuty>(std::move(duty));
+  // It may take seconds. Before it is ready nobody counts this host's silence; once ranks start, somebody does.
+  if (settings_.sample.count() > 0) watch_.FindGpus();
   lives_.emplace(static_cast<int>(job_message_->restart_rank));
   Ready ready{Now(), job_message_->serve_store ? duty_->job.identity().store : "", duty_->facts};
   if (duty_->servers != nullptr) ready.servers = duty_->servers->addresses();

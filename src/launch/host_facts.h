@@ -9,7 +9,7 @@ namespace gyre::launch {
 
 struct HostFacts {
   uint32_t cpus = 0;         // that the agent may run on, within its cgroup's quota
-  uint32_t gpus = 0;         // NVIDIA's, by their device files
+  uint32_t gpus = 0;         // NVIDIA's, as the driver tells, or else by their device files
   uint64_t memory = 0;       // bytes: the machine's, or its cgroup's limit
   uint64_t shm_free = 0;     // bytes, in /dev/shm
   uint64_t memlock = 0;      // bytes that may be locked; UINT64_MAX: any number

@@ -114,13 +114,13 @@ int RunOnHosts(Options options) {
   if (options.least_ranks > 0) options.ranks = RanksWithin(*hosts, options.least_ranks, options.most_ranks);
   const absl::StatusOr<std::vector<HostRanks>> placed = PlaceRanks(*hosts, options.ranks, options.watch.placement);
   if (!placed.ok()) return Fail(placed.status().message(), kExitUsage);
+  if (const absl::Status enough = CheckServers(options, placed->back().first + placed->back().count); !enough.ok()) {
+    return Fail(enough.message(), kExitUsage);
+  }
   if (placed->size() == 1 && IsLoopbackName(placed->front().host) && options.remote_shell.empty() &&
       !options.preflight_only) {
     options.ranks = placed->front().count;
     return RunHere(options);
-  }
-  if (const absl::Status enough = CheckServers(options, placed->back().first + placed->back().count); !enough.ok()) {
-    return Fail(enough.message(), kExitUsage);
   }
   if (options.remote_gyrerun.empty()) options.remote_gyrerun = OwnPath();
   if (options.dry_run) return Print(DryRunReport(options, *placed));

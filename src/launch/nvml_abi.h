@@ -7,7 +7,6 @@ namespace gyre::launch::nvml {
 inline constexpr char kLibrary[] = "libnvidia-ml.so.1";
 
 inline constexpr int kSuccess = 0;
-inline constexpr int kInsufficientSize = 7;
 inline constexpr unsigned kTextSize = 96;                    // what any of its texts fits in
 inline constexpr unsigned long long kUnknownMemory = ~0ULL;  // of a process
 

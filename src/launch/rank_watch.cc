@@ -46,8 +46,11 @@ absl::Status RankWatch::Prepare(const WatchSettings& settings, int first, int co
   own_end_.Reset(ends[0]);
   ranks_end_.Reset(ends[1]);  // the ranks find it at this very number
   fcntl(ends[0], F_SETFD, FD_CLOEXEC);
-  if (settings.sample.count() > 0) FindGpus();
-  if (settings.sample.count() > 0) next_sample_ = Now() + settings.sample;
+  if (settings.sample.count() > 0) {
+    FindGpus();
+    if (const std::string note = std::exchange(gpus_note_, ""); !note.empty()) events_.OnNote(note);
+    next_sample_ = Now() + settings.sample;
+  }
   return poller_.AddReadable(ends[0], {Source::kReports});
 }
 
@@ -96,12 +99,15 @@ std::vector<int> RankWatch::Living() const {
   return living;
 }
 
-// Once, and not for a job that is not measured: the library is large.
+// Not for a job that is not measured: the library is large.
 void RankWatch::FindGpus() {
   if (std::exchange(gpus_sought_, true)) return;
   absl::StatusOr<std::unique_ptr<Gpus>> gpus = Gpus::Open();
-  if (!gpus.ok()) return events_.OnNote(absl::StrCat("--trace-usage: without GPUs: ", gpus.status().message()));
-  gpus_ = *std::move(gpus);
+  if (gpus.ok()) {
+    gpus_ = *std::move(gpus);
+  } else {
+    gpus_note_ = absl::StrCat("--trace-usage: without GPUs: ", gpus.status().message());
+  }
 }
 
 void RankWatch::Measure(const std::vector<int>& which) {

@@ -1,6 +1,7 @@
 // RankWatch: what a host does for the ranks that it runs besides running them: it says where they may run, takes their
 // reports, measures what they use, and has their stacks taken. The launcher has one for its own ranks, each agent one
-// for its. Not thread-safe; never blocks, but for the moment that a look at /proc takes.
+// for its. Not thread-safe; never blocks, but for FindGpus and the moment that a look at
+// /proc takes.
 #pragma once
 
 #include <sys/types.h>
@@ -44,6 +45,10 @@ class RankWatch {
   // Both must outlive it.
   RankWatch(Poller& poller, WatchEvents& events) : poller_(poller), events_(events) {}
 
+  // Once; may take seconds where there are many GPUs, so an agent calls it while nobody counts its silence. What went
+  // wrong is noted by Prepare, which calls it, too, for a job that is measured.
+  void FindGpus();
+
   // Of the ranks that are about to start here. Notes what becomes of --bind-to.
   absl::Status Prepare(const WatchSettings& settings, int first, int count);
 
@@ -70,7 +75,6 @@ class RankWatch {
   void ReadReports();
   void ReadTool();
   void EndTool();
-  void FindGpus();
   void Measure(const std::vector<int>& which);
   std::vector<int> Living() const;
 
@@ -85,6 +89,7 @@ class RankWatch {
   std::optional<TimePoint> next_sample_;
   std::unique_ptr<Gpus> gpus_;  // none where there are none
   bool gpus_sought_ = false;
+  std::string gpus_note_;            // why there are none, until it is noted
   std::optional<RankProcess> tool_;  // takes stacks
   std::string tool_text_;
   TimePoint tool_end_{};

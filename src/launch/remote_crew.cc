@@ -374,7 +374,7 @@ void RemoteCrew::OnNote(RemoteHost& remote, std::string_view note) {
 void RemoteCrew::OnGone(RemoteHost& remote) {
   Host& host = hosts_[remote.index()];
   if (phase_ == Phase::kReaching) {
-    host.ready = false;
+    host.ready = host.reached_store = false;  // the start must not count it, whatever it said before
     if (!first_gone_) fail_at_ = Now() + kOthersShow;
     if (!first_gone_) first_gone_ = remote.index();
     return;

@@ -74,9 +74,15 @@ absl::Status RemoteCrew::ReopenStreams(const Host& host, uint32_t number) {
 absl::Status RemoteCrew::OnPid(Host& host, std::string_view payload) {
   ASSIGN_OR_RETURN(const auto pair, DecodePair(payload));
   ASSIGN_OR_RETURN(Rank * rank, RankOf(host, pair.first));
-  if (rank->pid != 0) RETURN_IF_ERROR(ReopenStreams(host, pair.first));
-  rank->pid = static_cast<pid_t>(pair.second);
   const auto number = static_cast<int>(pair.first);
+  if (rank->pid != 0) {
+    // What cannot be written here is no fault of the host's.
+    if (const absl::Status reopened = ReopenStreams(host, pair.first); !reopened.ok()) {
+      output_.Say(absl::StrCat(NameOf(number), ": ", reopened.message(), "; its output from here on is lost"));
+    }
+  }
+  rank->pid = static_cast<pid_t>(pair.second);
+  rank->stopped = false;  // whoever was, is gone
   events_.Verbose(absl::StrCat(NameOf(number), ": pid ", rank->pid, " on ", host.ranks.host, ": ",
                                number < size_ ? QuotedCommand(options_.command) : "gyrerun serve"));
   return absl::OkStatus();
@@ -133,6 +139,7 @@ absl::Status RemoteCrew::OnInputTaken(std::string_view payload) {
 
 absl::Status RemoteCrew::OnReport(const Host& host, std::string_view payload) {
   ASSIGN_OR_RETURN(const RankReport report, DecodeReport(payload));
+  if (report.rank >= size_) return absl::DataLossError("a report of no rank");  // servers make none
   RETURN_IF_ERROR(RankOf(host, static_cast<uint32_t>(report.rank)).status());
   events_.watch().OnReport(report);
   return absl::OkStatus();
@@ -141,6 +148,7 @@ absl::Status RemoteCrew::OnReport(const Host& host, std::string_view payload) {
 absl::Status RemoteCrew::OnUsage(Host& host, std::string_view payload) {
   ASSIGN_OR_RETURN(const UsageMessage usage, DecodeUsage(payload));
   for (const RankUsage& rank : usage.ranks) {
+    if (rank.rank >= size_) return absl::DataLossError("usage of no rank");  // servers are not measured
     RETURN_IF_ERROR(RankOf(host, static_cast<uint32_t>(rank.rank)).status());
   }
   events_.watch().OnUsage(host.Here(usage.when), usage.ranks);

@@ -4,14 +4,16 @@
 #include <utility>
 
 #include "base/status.h"
+#include "base/strategy.h"
 #include "device/reduce.h"
 
 namespace gyre::ps {
 
 namespace {
 
-// Steps of one worker that may wait for others: what it may go on alone, and more. Bounds what a server holds.
-constexpr uint64_t kMostHeld = 256;
+// Steps of one worker that may wait for others: those that it may make alone, and one. Bounds what a server holds. With
+// fewer, what comes after an outage would be refused for ever, and stand in the way of what is awaited.
+constexpr auto kMostHeld = static_cast<uint64_t>(kMostLocalSteps) + 1;
 
 Floats Keep(const Gradient& gradient) {
   return gradient.keeper ? gradient.keeper : Floats::CopyOf(gradient.bytes);

@@ -86,7 +86,7 @@ void Worker::Receive(int server, const Message& message) {
         Acknowledge(server, message.slot, message.sequence);
         PartOf(server, message.slot).outbox.Trim(options_.retain);
         peer.next_resend = time_.Now() + options_.timing.resend;
-        if (peer.ready) SendPushes(server);
+        if (peer.member && peer.ready) SendPushes(server);
       }
       return;
     case Kind::kPulse:

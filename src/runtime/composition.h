@@ -68,9 +68,10 @@ class RuntimeState {
     return interconnect_ == nullptr ? nullptr : &interconnect_->selector()->model();
   }
 
-  // Through streams to other hosts; empty: one host.
+  // Through streams to other hosts; empty: one host, or MPI carries the collectives, which counts for itself.
   std::optional<int64_t> bytes_sent() const {
-    return interconnect_ == nullptr ? std::nullopt : std::optional(interconnect_->bytes_sent());
+    if (interconnect_ == nullptr || world_.mpi != nullptr) return std::nullopt;
+    return interconnect_->bytes_sent();
   }
   const std::vector<int>& hosts() const { return hosts_; }  // by rank of the job: the number of its host
 

@@ -100,7 +100,8 @@ class CompressedExchange {
   // What this rank has encoded for the part that was begun last.
   virtual int64_t sent_bytes() const = 0;
 
-  // What is kept from step to step, one entry a covered gradient.
+  // What is kept from step to step, one entry a gradient of which anything is. Where hosts reduce first, whole arrays
+  // that are handed over until the next step, which adds them up in the host: as much memory, and time, as all of it.
   virtual std::vector<compression::StateArrays> state() = 0;
 };
 

@@ -76,7 +76,8 @@ double CompressedSeconds(const Compression& compression, int64_t covered, int64_
       const double chosen = share * kFloat / kEntryBytes;
       const double sums = elements * std::min(kFloat, kEntryBytes * compression::UnionDensity(chosen, network.ranks));
       const double latency = 2 * network.latency * (network.hosts + std::bit_width(unsigned(network.hosts)));
-      return encode + 2 * elements * speed.decode + (bytes + sums) / network.bytes_per_second + latency + plain;
+      const double scattered = network.most_local * elsewhere / ranks * bytes;
+      return encode + 2 * elements * speed.decode + (scattered + sums) / network.bytes_per_second + latency + plain;
     }
     return encode + elements * ranks * speed.decode + elsewhere * bytes / network.bytes_per_second +
            2 * network.latency * std::bit_width(unsigned(network.hosts)) + plain;

@@ -100,6 +100,23 @@ NetworkShape OneRankAHost(NetworkShape shape, int rails) {
   return shape;
 }
 
+double DenseSeconds(const CommunicatorState& ranks, int64_t elements) {
+  const auto& team = ranks.team();
+  return team->SelectAtStart(Collective::kAllReduce, elements * int64_t{sizeof(float)}, team->rails()).seconds;
+}
+
+// Whether a bucket of what is covered, as large as they are by default, is sooner there if hosts reduce first and
+// then send what the codec chooses.
+bool PaysInHosts(const CompressionRequest& request, const std::vector<ExchangeTensor>& tensors, const CodecSpeed& speed,
+                 const NetworkShape& network, const CommunicatorState& ranks) {
+  int64_t elements = 0;
+  for (const ExchangeTensor& tensor : tensors) elements += tensor.covered ? tensor.count : 0;
+  elements = std::min(elements, DefaultBucketBytes(request, network.hosts) / int64_t{sizeof(float)});
+  const double share = PayloadShare(request.compression, 1, 1);  // of sparse codecs that of any shape
+  return CompressedSeconds(request.compression, elements, 0, share, speed,
+                           OneRankAHost(network, ranks.team()->rails())) < DenseSeconds(ranks, elements);
+}
+
 }  // namespace
 
 absl::StatusOr<CompressionRequest> RequestOf(const ReducerOptions& options, const std::string& variable) {
@@ -163,19 +180,26 @@ absl::StatusOr<std::unique_ptr<Compressor>> Compressor::Create(
       }
       tensor.covered = false;
     }
+    if (tensors[i].dtype != DType::kF32) tensor.count = 0;  // never in a part that is exchanged
     settings.tensors.push_back(std::move(tensor));
   }
   use = CompressionUse::kNoneFits;
   if (std::ranges::none_of(settings.tensors, [](const ExchangeTensor& tensor) { return tensor.covered; }))
     return nullptr;
   use = request.always ? CompressionUse::kAsForced : CompressionUse::kByCost;
+  CodecSpeed speed;
+  if (!request.always) {
+    ASSIGN_OR_RETURN(speed, AgreeOnSpeed(communicator, request.compression, {.timeout = options.timeout}));
+    // Where hosts reduce first, what goes dense is exchanged as well, which an allreduce does sooner: not if all does.
+    if (IsSparse(request.compression) && !PaysInHosts(request, settings.tensors, speed, network, ranks)) {
+      settings.hosts.clear();
+    }
+  }
   std::vector<ExchangeTensor> described = settings.tensors;
   ASSIGN_OR_RETURN(auto exchange, MakeCompressedExchange(request.compression, std::move(settings)));
   std::unique_ptr<Compressor> made(new Compressor(ranks, request, std::move(described), std::move(exchange), network));
   made->gradient_scale_ = std::abs(options.prescale) / (options.op == ReduceOp::kAverage ? options.accumulate : 1);
-  if (!request.always) {
-    ASSIGN_OR_RETURN(made->speed_, AgreeOnSpeed(communicator, request.compression, {.timeout = options.timeout}));
-  }
+  made->speed_ = speed;
   return made;
 }
 
@@ -209,12 +233,9 @@ bool Compressor::Pays(const fusion::Part& part) const {
     const int64_t rows = tensor.shape.empty() ? 1 : tensor.shape[0];
     left += static_cast<double>(tensor.count) * PayloadShare(request_.compression, rows, tensor.count / rows);
   }
-  const double dense =
-      ranks_.team()
-          ->SelectAtStart(Collective::kAllReduce, part.count * int64_t{sizeof(float)}, ranks_.team()->rails())
-          .seconds;
   const double share = left / static_cast<double>(covered);
-  return CompressedSeconds(request_.compression, covered, plain, share, speed_, network_) < dense;
+  return CompressedSeconds(request_.compression, covered, plain, share, speed_, network_) <
+         DenseSeconds(ranks_, part.count);
 }
 
 void Compressor::Restart(int64_t number) {

@@ -110,8 +110,8 @@ bool GradientStep::MayLaunch(size_t part) const {
   return waits_for_all ? readiness_.remaining() == 0 : readiness_.full(parts_[part].bucket);
 }
 
-// While the call in course waits for others: something that a later part's call will need. Bounded, so that what
-// arrives meanwhile does not wait for long.
+// While the call in course waits for others: something that a later part's call will need. One gradient at a time,
+// for which what arrives meanwhile has to wait.
 bool GradientStep::PrepareLater() {
   if (settings_.compressor == nullptr) return false;
   for (size_t part = next_ + 1; part < parts_.size() && MayLaunch(part); ++part) {

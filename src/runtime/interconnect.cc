@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kMaxEarlyWords = 1024;
 
 // No communicator's: those have ids from 1, or 64 bits of a hash.
-constexpr uint64_t kFitChannel = 0;
+constexpr uint64_t kFitChannel = 0, kReachChannel = ~uint64_t{0};
 
 // A link that takes longer than this to be measured is left to the nominal numbers.
 constexpr std::chrono::seconds kMostFitTime{2};
@@ -30,6 +30,22 @@ absl::StatusOr<std::string> OwnAddress(const Config& config, const Membership& m
   auto address = FindAddress(*config.interface);
   if (!address.ok()) return Annotate(address.status(), absl::StrCat("GYRE_INTERFACE=", *config.interface));
   return address;
+}
+
+// Of the hosts but the rank's own.
+std::vector<int> OtherFirstRanks(std::span<const Place> places, int rank) {
+  std::vector<int> first;
+  for (const Place& place : places) {
+    if (place.local == 0 && place.host != places[static_cast<size_t>(rank)].host) first.push_back(place.rank);
+  }
+  return first;
+}
+
+bool LeadsMeasurement(std::span<const Place> places, int rank) {
+  const Place& own = places[static_cast<size_t>(rank)];
+  const int hosts = 1 + std::ranges::max(places, {}, &Place::host).host;
+  return own.local == 0 &&
+         std::ranges::any_of(MeasuredPairs(hosts), [&own](const auto& pair) { return pair.first == own.host; });
 }
 
 }  // namespace
@@ -127,6 +143,7 @@ absl::Status Interconnect::Choose(const std::vector<std::string>& contacts, cons
 absl::Status Interconnect::FitLinks(Membership& membership, std::span<const Place> places, TimePoint deadline) {
   ASSIGN_OR_RETURN(const ForcedAlgorithms forced, ParseForcedAlgorithms(config_.algorithms));
   const NetworkReport own = Measure(forced, places, deadline);
+  bytes_sent_.store(0, std::memory_order_relaxed);  // that was no communicator's
   ASSIGN_OR_RETURN(const std::vector<std::string> texts, membership.Gather("models", Encode(own), deadline));
   std::vector<NetworkReport> reports;
   for (const std::string& text : texts) {
@@ -150,8 +167,21 @@ NetworkReport Interconnect::Measure(const ForcedAlgorithms& forced, std::span<co
   if (!carrier_.compared()) return own;
   // A rank whose UCX did not start is here at once: the others may still wait for it in their first turn.
   own.by_tcp = MeasureLinks(places, false, until(2));
-  if (own.by_tcp && !own.slowest && own.ucx_failure.empty()) own.ucx_failure = "UCX does not reach the next host";
+  if (own.ucx_failure.empty() && !own.slowest && LeadsMeasurement(places, node_->rank())) {
+    own.ucx_failure = "UCX does not reach the host that it was to be measured with";
+  }
+  if (own.ucx_failure.empty() && !carrier_.forced) own.ucx_failure = WhomUcxMisses(places, until(3));
   return own;
+}
+
+// The measurement has shown some pairs of hosts; the others could be on networks that do not meet. Empty: it reaches
+// the first ranks of all.
+std::string Interconnect::WhomUcxMisses(std::span<const Place> places, TimePoint deadline) {
+  if (places[static_cast<size_t>(node_->rank())].local != 0) return "";
+  const std::vector<int> peers = OtherFirstRanks(places, node_->rank());
+  const auto streams = Open(true, kReachChannel, peers, false);
+  const std::optional<int> missed = FindUnreached(*streams, peers, deadline);
+  return missed ? absl::StrCat("UCX does not reach rank ", *missed) : "";
 }
 
 // By what data go, and what that does. `measured`: else all numbers are nominal.
@@ -186,12 +216,11 @@ absl::StatusOr<PathModel> Interconnect::Judge(const std::vector<NetworkReport>& 
 std::optional<LinkFit> Interconnect::MeasureLinks(std::span<const Place> places, bool by_ucx, TimePoint deadline) {
   const Place& own = places[static_cast<size_t>(node_->rank())];
   if (own.local != 0) return std::nullopt;
-  std::vector<int> first, peers;  // by host; of the other hosts
+  std::vector<int> first;  // by host
   for (const Place& place : places) {
     if (place.local == 0) first.push_back(place.rank);
-    if (place.local == 0 && place.host != own.host) peers.push_back(place.rank);
   }
-  const auto streams = Open(by_ucx, kFitChannel, peers, true);
+  const auto streams = Open(by_ucx, kFitChannel, OtherFirstRanks(places, node_->rank()), true);
   std::optional<LinkFit> slowest;  // a host leads one measurement at most
   for (const auto& [leader, follower] : MeasuredPairs(static_cast<int>(first.size()))) {
     if (own.host == leader) slowest = LeadLinkFit(*streams, first[static_cast<size_t>(follower)], deadline);

@@ -50,9 +50,9 @@ class Interconnect {
   absl::Status Connect(std::shared_ptr<shm::Node> node, const std::vector<RankPlace>& places,
                        const std::vector<std::string>& contacts, std::span<const int> counterparts, TimePoint deadline);
 
-  // What the links between hosts do, as all ranks agree: measured by the first rank of each host with that of the
-  // next, a few milliseconds each, unless the algorithms are forced to be chosen without. Decides, too, whether UCX
-  // carries data where nobody has forced it. After Connect, before the first team. `places`: of all ranks. Blocks.
+  // What the links between hosts do, as all ranks agree: measured by the first ranks of the hosts in pairs, a few
+  // milliseconds each, unless the algorithms are forced to be chosen without. Decides, too, whether UCX carries data
+  // where nobody has forced it. After Connect, before the first team. `places`: of all ranks. Blocks.
   // kInvalidArgument: ranks were given different algorithms to use.
   absl::Status FitLinks(Membership& membership, std::span<const Place> places, TimePoint deadline);
 
@@ -89,6 +89,7 @@ class Interconnect {
   absl::Status Choose(const std::vector<std::string>& contacts, const std::vector<std::string>& names);
   NetworkReport Measure(const ForcedAlgorithms& forced, std::span<const Place> places, TimePoint deadline);
   std::optional<LinkFit> MeasureLinks(std::span<const Place> places, bool by_ucx, TimePoint deadline);
+  std::string WhomUcxMisses(std::span<const Place> places, TimePoint deadline);
   absl::StatusOr<PathModel> Judge(const std::vector<NetworkReport>& reports, bool measured);
   std::optional<shm::LastWords::Content> Register(const std::shared_ptr<Team>& team);
   std::shared_ptr<Team> FindOrKeep(const EarlyWord& word);

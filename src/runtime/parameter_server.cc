@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/strategy.h"
 #include "net/endpoint.h"
 #include "ps/process/client.h"
 #include "runtime/composition.h"
@@ -22,6 +23,10 @@ constexpr int64_t kMostRetained = 4096;
 absl::Status Check(const ParameterServerOptions& options) {
   if (options.staleness.value_or(0) < 0 || options.local_steps.value_or(0) < 0) {
     return absl::InvalidArgumentError("staleness and local_steps must be 0 or more");
+  }
+  if (options.local_steps.value_or(0) > kMostLocalSteps) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("local_steps is ", *options.local_steps, "; it may be ", kMostLocalSteps, " at most"));
   }
   if (options.snapshot_interval.count() < 1 || options.retain_bytes < 0) {
     return absl::InvalidArgumentError("snapshot_interval must be 1 ms or more, and retain_bytes 0 or more");

@@ -256,6 +256,8 @@ absl::StatusOr<StepSummary> GradientReducer::State::Wait() {
     if (!planned_) {
       if (absl::Status planned = PlanAfterStep(summary); !planned.ok()) return Fail(std::move(planned));
     }
+  } else if (tuning_ != nullptr) {
+    tuning_->first_gradient.store(0);  // only the micro-batch that reduces is timed
   }
   readiness_->Restart();
   gradients_->Restart();

@@ -279,13 +279,12 @@ class SparseExchange final : public CompressedExchange {
   }
 
   absl::Status SumSlices() {
-    std::vector<int> covered;
+    std::vector<std::span<float>> kept;  // by covered gradient
     for (size_t i = 0; i < own_.part.tensors.size(); ++i) {
-      if (!encoder_.goes_plain(own_.part, i)) covered.push_back(own_.part.tensors[i]);
+      if (!encoder_.goes_plain(own_.part, i)) kept.push_back(encoder_.ArraysOf(own_.part.tensors[i]).back());
     }
-    return split_.Sum(received_, sizes_, [&](size_t tensor, size_t element, float value) {
-      encoder_.ArraysOf(covered[tensor]).back()[element] += value;
-    });
+    return split_.Sum(received_, sizes_,
+                      [&](size_t tensor, size_t element, float value) { kept[tensor][element] += value; });
   }
 
   Call AnnounceSums() {

@@ -13,6 +13,7 @@ void SparseSplit::Begin(const std::vector<int>& key, std::vector<std::span<float
   begins_.assign(1, 0);
   for (const std::span<float> tensor : tensors_) begins_.push_back(begins_.back() + std::ssize(tensor));
   positions_.clear();
+  spread_.clear();
   values_.clear();
   added_ = 0;
   cuts_ = &cuts_of_[key];
@@ -26,7 +27,11 @@ absl::Status SparseSplit::Add(std::span<const float> piece, std::span<const std:
   };
   while (!holds(tensors_[added_])) ++added_;
   const auto base = static_cast<uint32_t>(begins_[added_] + (piece.data() - tensors_[added_].data()));
-  for (const uint32_t index : decoder_.indices()) positions_.push_back(base + index);
+  const uint64_t whole = tensors_[added_].size();
+  for (const uint32_t index : decoder_.indices()) {
+    positions_.push_back(base + index);
+    spread_.push_back(static_cast<uint32_t>(static_cast<uint64_t>(begins_[added_]) + index * whole / piece.size()));
+  }
   values_.insert(values_.end(), decoder_.values().begin(), decoder_.values().end());
   return absl::OkStatus();
 }
@@ -52,7 +57,7 @@ void SparseSplit::Cut() {
 }
 
 int64_t SparseSplit::ProposedCut(int rank) const {
-  return compression::BalancedCut(positions_, elements(), rank, ranks_);
+  return compression::BalancedCut(spread_, elements(), rank, ranks_);
 }
 
 absl::Status SparseSplit::Sum(std::span<const std::byte> received, std::span<const int64_t> bytes, const Keep& keep) {

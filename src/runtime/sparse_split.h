@@ -65,6 +65,8 @@ class SparseSplit {
   std::vector<int64_t> begins_;  // by tensor: its first position; and where the last one ends
   size_t added_ = 0;             // to which tensor something was added last
   std::vector<uint32_t> positions_;
+  // As if each piece were its whole tensor: of a mean of proposals that are each of one piece, none would be balanced.
+  std::vector<uint32_t> spread_;
   std::vector<float> values_;
   compression::SparseDecoder decoder_;
   compression::RegionSum region_sum_;

@@ -33,7 +33,7 @@ TEST(Config, HasDefaults) {
 TEST(Config, StrategiesThatAreNotUnderstoodAreQuoted) {
   EXPECT_EQ(Load({})->strategy.strategy, Strategy::kAllreduce);
   for (const char* text : {"pS", ",ps", "ps,", "ps,consistency=BSP", "ps,staleness=-1", "ps,staleness=", "ps,life=0",
-                           "ps,servers=", "consistency=bsp", "allreduce,ps"}) {
+                           "ps,local_steps=256", "ps,servers=", "consistency=bsp", "allreduce,ps"}) {
     EXPECT_THAT(Load({{"GYRE_STRATEGY", text}}), MatchesStatus(StatusCode::kInvalidArgument, "GYRE_STRATEGY")) << text;
   }
 }

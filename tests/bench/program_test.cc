@@ -210,6 +210,25 @@ TEST(BenchProgram, ParameterServersBesideAllReduce) {
   EXPECT_THAT(text, testing::HasSubstr("</html>"));
 }
 
+// What advise prints.
+std::string Advised(const Words& arguments) {
+  Words command = {GYRE_BENCH_PATH, "advise"};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  support::Program program(command);
+  EXPECT_TRUE(program.WaitFor(std::chrono::seconds(60))) << program.output();
+  EXPECT_EQ(program.exit_code(), 0) << program.output();
+  return program.output();
+}
+
+TEST(BenchProgram, AdviceByHostsOrWorkers) {
+  const std::string advice = Advised({"--hosts", "4", "--workers-per-host", "2", "--bandwidth", "10"});
+  EXPECT_THAT(advice, testing::HasSubstr("4 hosts of 2 workers, 20 us, 10 Gbit/s"));
+  EXPECT_EQ(Advised({"--workers", "8", "--workers-per-host", "2", "--link", "10gbit"}), advice);
+  EXPECT_EQ(Advised({"--workers", "8", "--workers-per-host", "2", "--link", "10000mbit"}), advice);
+  const std::string alone = Advised({"--hosts", "1"});
+  EXPECT_THAT(alone, testing::Not(testing::AnyOf(testing::HasSubstr("nan"), testing::HasSubstr("inf")))) << alone;
+}
+
 TEST(BenchProgram, StepsThroughServers) {
   for (const std::string consistency : {"bsp", "ssp", "async"}) {
     Words launcher = Gyrerun(2);
@@ -220,6 +239,7 @@ TEST(BenchProgram, StepsThroughServers) {
     EXPECT_EQ(lines[0]["workers"], 2);
     EXPECT_GE(lines[0]["steps"], 2) << lines[0];
     EXPECT_GT(lines[0]["predicted_steps_per_s"], 0) << lines[0];
+    EXPECT_TRUE(lines[0]["images_per_s"].is_null()) << lines[0] << ": floats are no images";
     if (consistency != "bsp") continue;
     EXPECT_LE(lines[0]["steps_per_s"], 40) << lines[0] << ": the slow one takes 50 ms a step";
   }

@@ -4,14 +4,18 @@
 //   lines         a hello with a version of several lines, and longer than any
 //   silent        hello, then nothing for ever
 //   early         the end of a rank before any start
+//   leaves FILE   writes its process's number into the file, says that it reaches the store, and is gone
+//   outlives FILE says that it reaches the store once the launcher has seen that the process of that file is gone
 //   foreign       once started, output of a rank of another host
 //   flood         once started, more output than it may send
 //   random SEED   once started, random messages of all types
 //   bytes SEED    once started, random bytes
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <random>
 #include <string>
 
@@ -35,8 +39,15 @@ void Send(AgentMessage type, const std::string& payload) {
   Put(gyre::EncodeFrame({.type = static_cast<uint16_t>(type)}, payload));
 }
 
+// A process that has ended is there until its parent, here the launcher, takes note of it.
+void AwaitEnd(const std::string& file) {
+  pid_t pid = 0;
+  std::ifstream(file) >> pid;
+  while (pid > 0 && kill(pid, 0) == 0) usleep(1'000);
+}
+
 // Until the launcher lets it start.
-void AwaitStart() {
+void AwaitStart(const std::string& how, const std::string& file) {
   gyre::FrameDecoder decoder(kMaxToAgent);
   char buffer[4096];
   for (ssize_t count; (count = read(0, buffer, sizeof buffer)) > 0;) {
@@ -46,7 +57,9 @@ void AwaitStart() {
       if (!frame->has_value()) continue;
       const auto type = static_cast<AgentMessage>((*frame)->header.type);
       if (type == AgentMessage::kJob) Send(AgentMessage::kReady, EncodeReady({{}, "127.0.0.1:1"}));
+      if (type == AgentMessage::kReach && how == "outlives") AwaitEnd(file);
       if (type == AgentMessage::kReach) Send(AgentMessage::kReached, EncodeWay({}));
+      if (type == AgentMessage::kReach && how == "leaves") _exit(0);
       if (type == AgentMessage::kStart) return;
     }
   }
@@ -65,12 +78,13 @@ std::string VersionOf(const std::string& how) {
   return GYRE_VERSION_STRING;
 }
 
-void Misbehave(const std::string& how, unsigned seed) {
-  std::mt19937 random(seed);
+void Misbehave(const std::string& how, const std::string& what) {
+  std::mt19937 random(static_cast<unsigned>(std::atoi(what.c_str())));
+  if (how == "leaves") std::ofstream(what) << getpid() << std::flush;
   Send(AgentMessage::kHello, EncodeHello({VersionOf(how), "bad"}));
   if (how == "early") Send(AgentMessage::kRankEnded, EncodeRankEnd({}));
   if (how == "version" || how == "lines" || how == "silent" || how == "early") return;
-  AwaitStart();
+  AwaitStart(how, what);
   if (how == "foreign") Send(AgentMessage::kOutput, EncodeOutput({99, 1, "not mine\n"}));
   for (int i = 0; how == "flood" && i < 200; ++i) {
     Send(AgentMessage::kOutput, EncodeOutput({0, 1, std::string(30'000, 'x') + "\n"}));
@@ -86,6 +100,6 @@ void Misbehave(const std::string& how, unsigned seed) {
 int main(int argc, char** argv) {
   if (argc < 2) return 1;
   Put(std::string(kAgentMagic));
-  Misbehave(argv[1], argc > 2 ? static_cast<unsigned>(std::atoi(argv[2])) : 0);
+  Misbehave(argv[1], argc > 2 ? argv[2] : "");
   while (true) pause();
 }

@@ -257,6 +257,14 @@ TEST(GyrerunTest, DryRunStartsNothing) {
   EXPECT_TRUE(Has(RunToEnd(Shell(2, "", {"--dry-run", "--servers", "2"})).out, " and 2 parameter servers\n"));
 }
 
+TEST(GyrerunTest, TooManyServersAreRefusedWhereverTheRanksAre) {
+  for (const char* hosts : {"localhost:257", "a:257"}) {
+    const Outcome outcome = RunToEnd({"-H", hosts, "--colocate-servers", "--dry-run", "true"});
+    EXPECT_EQ(outcome.code, 64) << hosts << outcome.err;
+    EXPECT_TRUE(Has(outcome.err, "256 ranks at most")) << hosts << outcome.err;
+  }
+}
+
 TEST(GyrerunTest, SignalsAreForTheRanksNotForTheServers) {
   Gyrerun gyrerun(Shell(2, "trap 'echo one' USR1; trap 'exit 75' TERM; echo ready; while :; do sleep 0.05; done",
                         {"--servers", "1", "--verbose"}));

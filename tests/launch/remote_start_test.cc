@@ -84,6 +84,16 @@ TEST_F(RemoteTest, AnotherVersion) {
              " here; the job was not started; try: --remote-gyrerun with the path of this version there");
 }
 
+TEST_F(RemoteTest, AHostThatIsGoneWhenTheLastOneIsReady) {
+  const std::string file = folder_.path() / "pid";
+  const std::string shell = Script("rsh", "if [ $1 = a ]; then exec " BAD_AGENT_PATH " outlives " + file +
+                                              "; fi; exec " BAD_AGENT_PATH " leaves " + file);
+  const Outcome outcome = RunToEnd(Over("a,b", shell, {}, {"true"}));
+  EXPECT_EQ(outcome.code, 69) << outcome.err;
+  EXPECT_TRUE(outcome.err.starts_with("gyrerun: host b: ")) << outcome.err;
+  EXPECT_TRUE(Has(outcome.err, "the job was not started")) << outcome.err;
+}
+
 // --- Several hosts, one line ---
 
 TEST_F(RemoteTest, HostsInTheSameTrouble) {

@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "gyre/parameter_server.h"
 #include "runtime/reducer_fixture.h"
 
 namespace gyre {
@@ -158,6 +159,8 @@ TEST(DistributedOptimizer, ByServersIsOneARuntimeAndAwaitsNothingBeforeItsStart)
   ASSERT_EQ(setenv("GYRE_STRATEGY", "ps,servers=127.0.0.1:1", 1), 0);
   RunThreads(1, [](const Rank& rank) {
     const auto runtime = JoinJob(rank);
+    EXPECT_THAT(ParameterServerClient::Create(runtime->world(), Sgd{}, {.local_steps = 256}),
+                MatchesStatus(StatusCode::kInvalidArgument, "255 at most"));
     std::vector<float> weights(3), gradient(3);
     auto first = DistributedOptimizer::Create(runtime->world(), Sgd{}).value();
     ASSERT_THAT(first->Register("w", weights), IsOk());

@@ -112,9 +112,10 @@ void ExchangeWorld::BeginStep(int64_t step) {
   for (auto& exchange : exchanges_) exchange->BeginStep(step, 0);
 }
 
-void ExchangeWorld::Prepare(int rank, const std::vector<int>& tensors) {
-  while (exchange(rank).Prepare(PartOf(rank, tensors, false))) {
-  }
+int ExchangeWorld::Prepare(int rank, const std::vector<int>& tensors) {
+  int times = 0;
+  while (exchange(rank).Prepare(PartOf(rank, tensors, false))) ++times;
+  return times;
 }
 
 absl::Status ExchangeWorld::Advance(int rank) {

@@ -28,7 +28,9 @@ class ExchangeWorld {
 
   // Exchanges these gradients, on all ranks. An error is the first rank's that had one.
   absl::Status Exchange(const std::vector<int>& tensors, bool dense = false);
-  void Prepare(int rank, const std::vector<int>& tensors);
+
+  // Prepares them as far as it goes. How many times that did something.
+  int Prepare(int rank, const std::vector<int>& tensors);
 
   // Calls of all ranks that the last Exchange has made.
   int calls() const { return calls_; }

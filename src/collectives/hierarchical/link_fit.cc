@@ -127,6 +127,17 @@ void FollowLinkFit(Streams& streams, int peer, TimePoint deadline) {
   }
 }
 
+std::optional<int> FindUnreached(Streams& streams, std::span<const int> peers, TimePoint deadline) {
+  Count count = Encode(kLast);
+  for (const int peer : peers) {
+    if (!WriteAll(streams, peer, count, deadline)) return peer;
+  }
+  for (const int peer : peers) {
+    if (!ReadAll(streams, peer, count, deadline) || Decode(count) != kLast) return peer;
+  }
+  return std::nullopt;
+}
+
 double MeasureReduction() {
   constexpr int64_t kCount = 64 << 10;  // what the executor reduces at once stays in cache as well
   std::vector<float> into(kCount, 1.0f), arrived(kCount, 1.0f);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 
 #include "base/clock.h"
 #include "transport/streams.h"
@@ -20,6 +21,10 @@ struct LinkFit {
 // find out.
 std::optional<LinkFit> LeadLinkFit(Streams& streams, int peer, TimePoint deadline);
 void FollowLinkFit(Streams& streams, int peer, TimePoint deadline);
+
+// All of the ranks call it, each for the others, over streams that nothing else uses: eight bytes go each way. The
+// first peer that was not reached or has not been heard of by `deadline`; empty: none. Blocks.
+std::optional<int> FindUnreached(Streams& streams, std::span<const int> peers, TimePoint deadline);
 
 // Bytes a second that one rank reduces of what arrives, by the fastest of a few times; about a millisecond.
 double MeasureReduction();

@@ -50,11 +50,20 @@ double FewSteps(const AdviceQuestion& q, double bytes) {
   return 2 * std::ceil(std::log2(q.hosts)) * q.latency + sent + std::max(sent, others / q.reduced_bytes_per_second);
 }
 
-// All workers gather what each has chosen, and add it up; positions and values cross to each host once.
+// Each host adds up its gradients first, its workers choose from a piece each, and all gather what hosts have chosen.
+// Above kMostGathered hosts each adds up a region: what is chosen goes there, and the sums, of all hosts' choices, to
+// all.
 double Sparse(const AdviceQuestion& q) {
-  const double workers = 1.0 * q.hosts * q.workers_per_host, share = q.sparse_share * q.model_bytes;
-  return q.model_bytes / q.coded_bytes_per_second + workers * share / q.reduced_bytes_per_second +
-         2 * std::ceil(std::log2(q.hosts)) * q.latency + (workers - q.workers_per_host) * share / q.bytes_per_second;
+  constexpr int kMostGathered = 32;                   // as the library's
+  constexpr double kValueBytes = 4, kEntryBytes = 6;  // an entry is a value and its position
+  const double n = q.hosts, share = q.sparse_share * q.model_bytes, steps = std::ceil(std::log2(n));
+  const double own = WithinHost(q) + q.model_bytes / q.workers_per_host / q.coded_bytes_per_second;
+  if (q.hosts <= kMostGathered) {
+    return own + n * share / q.reduced_bytes_per_second + 2 * steps * q.latency + (n - 1) * share / q.bytes_per_second;
+  }
+  const double chosen = q.sparse_share * kValueBytes / kEntryBytes, any = 1 - std::pow(1 - chosen, n);
+  const double sums = q.model_bytes * std::min(1.0, kEntryBytes / kValueBytes * any);  // dense where that is smaller
+  return own + (share + sums) * (1 / q.reduced_bytes_per_second + 1 / q.bytes_per_second) + 2 * (n + steps) * q.latency;
 }
 
 double InStep(const AdviceQuestion& q, const ServerLoad& load) {

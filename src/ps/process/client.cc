@@ -179,8 +179,11 @@ void Client::Connect(int server) {
 }
 
 Floats Client::Make(int server, size_t count) {
-  std::optional<FloatArena>& arena = peers_[static_cast<size_t>(server)].arena;
-  return arena ? arena->Make(count) : Floats(count);
+  Peer& peer = peers_[static_cast<size_t>(server)];
+  // What an ended link has lent is free here, although the server may still read it: until there is another link, with
+  // memory of its own, none is taken from there.
+  const bool lends = peer.arena && peer.link != nullptr && peer.link->status().ok();
+  return lends ? peer.arena->Make(count) : Floats(count);
 }
 
 // For the pushes that are kept, and some that are under way.

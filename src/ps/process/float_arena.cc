@@ -85,7 +85,7 @@ absl::StatusOr<std::shared_ptr<const MappedArena>> MappedArena::Map(std::string_
     return absl::InvalidArgumentError("a malformed offer of shared memory");
   }
   const std::string path = absl::StrCat("/proc/", pid, "/fd/", number);
-  UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
+  UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!fd) return ErrnoStatus(path);
   ASSIGN_OR_RETURN(shm::Segment segment, shm::Segment::Map(std::move(fd), static_cast<int64_t>(bytes)));
   if (std::memcmp(segment.data(), token.data(), token.size()) != 0) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <fstream>
 #include <optional>
 #include <utility>
 
@@ -27,11 +28,15 @@ constexpr size_t kStagingBytes = 64 << 10;
 constexpr size_t kBytesAtOnce = 8 << 20;  // then others have their turn
 constexpr size_t kPiecesAtOnce = 16;
 
-// Hosts are told apart by it as by the rest of the library, although memory could be shared across it.
-std::string NetworkNamespace() {
+// Hosts are told apart by it as by the rest of the library, although memory could be shared across namespaces. These
+// have the same number on many machines, so which boot of which machine it is, belongs to it.
+std::string ThisHost() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string boot;
+  std::getline(file, boot);
   std::array<char, 64> text{};
   const ssize_t size = readlink("/proc/self/ns/net", text.data(), text.size());
-  return size > 0 ? std::string(text.data(), static_cast<size_t>(size)) : "";
+  return absl::StrCat(boot, "/", absl::string_view(text.data(), static_cast<size_t>(std::max<ssize_t>(size, 0))));
 }
 
 }  // namespace
@@ -48,7 +53,7 @@ Link::Link(EventLoop& loop, UniqueFd fd, uint64_t epoch, std::string host, Event
     : loop_(loop),
       fd_(std::move(fd)),
       epoch_(epoch),
-      host_(host.empty() ? NetworkNamespace() : std::move(host)),
+      host_(host.empty() ? ThisHost() : std::move(host)),
       events_(std::move(events)),
       decoder_(kMostHeadBytes),
       staging_(kStagingBytes),

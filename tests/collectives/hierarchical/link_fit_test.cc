@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "absl/status/status.h"
@@ -90,6 +91,15 @@ TEST(LinkFit, AFollowerThatIsGoneEndsIt) {
   Pair pair;
   pair.right.reset();
   EXPECT_FALSE(LeadLinkFit(*pair.left, kPeer, In(std::chrono::seconds(20))).has_value());
+}
+
+TEST(LinkFit, WhoIsNotReachedIsNamed) {
+  Pair pair;
+  const std::array<int, 1> peers = {kPeer};
+  EXPECT_EQ(FindUnreached(*pair.left, peers, In(std::chrono::milliseconds(20))), kPeer);  // it says nothing
+  EXPECT_EQ(FindUnreached(*pair.right, peers, In(std::chrono::seconds(20))), std::nullopt);
+  pair.right.reset();
+  EXPECT_EQ(FindUnreached(*pair.left, peers, In(std::chrono::seconds(20))), kPeer);  // it is gone
 }
 
 TEST(LinkFit, AFollowerThatDoesNotComeIsGivenUpAtTheDeadline) {

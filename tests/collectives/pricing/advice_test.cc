@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -117,8 +118,22 @@ TEST(AdviceTest, FewStepsAndFewElements) {
   question.workers_per_host = 2;
   question.sparse_share = 0.01;
   question.coded_bytes_per_second = 10e9;
-  EXPECT_NEAR(SecondsOf(question, "allreduce, sparse", 0), 0.1 + 0.06 + 8 * 0.01, 1e-9)
-      << "what eight workers of other hosts have chosen";
+  EXPECT_NEAR(SecondsOf(question, "allreduce, sparse", 0), 0.05 + 0.06 + 4 * 0.01, 1e-9)
+      << "what four other hosts have chosen, each worker from half of its host's sums";
+  question.reduced_bytes_per_second = 10e9;
+  EXPECT_NEAR(SecondsOf(question, "allreduce, sparse", 0), 0.2 + 0.05 + 0.06 + 4 * 0.01 + 5 * 0.001, 1e-9)
+      << "2 GB added up within the host, then what five have chosen";
+}
+
+TEST(AdviceTest, ManyHostsAddUpFewElementsByRegions) {
+  AdviceQuestion question = Plain(64, 0);
+  question.latency = 0.001;
+  question.sparse_share = 0.015;
+  question.coded_bytes_per_second = 10e9;
+  const double sums = 1.5 * (1 - std::pow(0.99, 64));  // entries of 6 bytes for floats that any host has chosen
+  EXPECT_NEAR(SecondsOf(question, "allreduce, sparse", 0), 0.1 + 0.015 + sums + 2 * (64 + 6) * 0.001, 1e-9);
+  question.sparse_share = 0.15;
+  EXPECT_NEAR(SecondsOf(question, "allreduce, sparse", 0), 0.1 + 0.15 + 1 + 2 * (64 + 6) * 0.001, 1e-9) << "dense sums";
 }
 
 TEST(AdviceTest, OneHostNeedsNoNetwork) {
