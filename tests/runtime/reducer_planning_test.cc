@@ -2,6 +2,7 @@
 #include "runtime/reducer_planning.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <set>
 #include <string>
@@ -156,17 +157,19 @@ bool NameTheLateOne(std::vector<int> hosts, int late, std::chrono::milliseconds 
       while (here.load() < 2) std::this_thread::yield();
       std::this_thread::sleep_for(time);  // computes
     }
+    const auto begin = std::chrono::steady_clock::now();
     for (size_t p = 0; p < 2; ++p) ASSERT_THAT(trainer.Give(p, 1, false), IsOk());
     ++here;
     const auto summary = trainer.reducer->Wait();
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
     ASSERT_THAT(summary, IsOk());
+    EXPECT_LE(summary->waited_seconds, taken.count());
     summaries[static_cast<size_t>(rank.rank)] = *summary;
   });
   bool named = true;
   for (size_t r = 0; r < 3; ++r) {
     const StepSummary& one = summaries[r];
     EXPECT_EQ(one.waiting_for < 0, one.waited_seconds == 0);
-    EXPECT_LE(one.waited_seconds, one.exposed_seconds * 1.001) << "Wait began after the wait";
     if (expected[r] < 0) continue;
     named = named && one.waiting_for == expected[r] && one.waited_seconds > 0.5e-3 * static_cast<double>(time.count());
   }
