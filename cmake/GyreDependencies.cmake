@@ -60,9 +60,21 @@ if(GYRE_WITH_UCX)
   pkg_check_modules(UCX IMPORTED_TARGET ucx)
 endif()
 gyre_record_part(ucx "${UCX_FOUND}" "${UCX_VERSION}" "the development package of UCX was not found")
-# CUDA, NCCL and cuDNN are looked for and reported; nothing links them yet.
+# The kernels of src/device/cuda are compiled where nvcc is; NCCL and cuDNN are looked for, and nothing links them yet.
 find_package(CUDAToolkit QUIET)
 gyre_record_part(cuda "${CUDAToolkit_FOUND}" "${CUDAToolkit_VERSION}" "the CUDA Toolkit was not found")
+option(GYRE_WITH_CUDA "Compile the CUDA kernels where nvcc is found" ON)
+set(GYRE_CUDA OFF)
+if(GYRE_WITH_CUDA AND CUDAToolkit_NVCC_EXECUTABLE AND NOT GYRE_SANITIZER)
+  set(GYRE_CUDA ON)
+  set(CMAKE_CUDA_COMPILER "${CUDAToolkit_NVCC_EXECUTABLE}")
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 80-virtual 90)  # Hopper's own code, and what drivers translate for the others
+  endif()
+  enable_language(CUDA)
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")  # nvcc's since 12.0, which CMake knows since 3.26
+endif()
 include(GyreCudaLibraries)
 
 find_library(OPENBLAS_LIBRARY NAMES openblas PATH_SUFFIXES openblas-serial openblas-pthread openblas-openmp)

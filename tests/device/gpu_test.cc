@@ -1,0 +1,230 @@
+// The same for the fake GPU, here, and for a real one, where there is one: what kernels compute, compared with the CPU.
+#include "device/gpu.h"
+
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "device/fake_gpu.h"
+#include "device/gpu_under_test.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "support/status_matchers.h"
+
+namespace gyre::device {
+namespace {
+
+using support::IsOk;
+using support::MatchesStatus;
+
+constexpr DType kDTypes[] = {DType::kU8,  DType::kI8,   DType::kI16, DType::kU16, DType::kI32, DType::kI64,
+                             DType::kF16, DType::kBF16, DType::kF32, DType::kF64, DType::kBool};
+
+class GpuTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    auto opened = OpenGpuUnderTest(GetParam());
+    if (absl::IsUnavailable(opened.status())) GTEST_SKIP() << opened.status().message();
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    gpu_ = *std::move(opened);
+  }
+
+  void TearDown() override {
+    for (void* memory : allocated_) gpu_->Free(memory);
+  }
+
+  // Memory on the GPU with these bytes, `offset` bytes behind an aligned place.
+  void* Put(const std::vector<char>& bytes, int64_t offset = 0) {
+    const auto memory = gpu_->Allocate(static_cast<int64_t>(bytes.size()) + offset);
+    EXPECT_TRUE(memory.ok()) << memory.status();
+    allocated_.push_back(*memory);
+    void* const at = static_cast<char*>(*memory) + offset;
+    EXPECT_THAT(gpu_->Copy(at, bytes.data(), static_cast<int64_t>(bytes.size()), nullptr), IsOk());
+    EXPECT_THAT(gpu_->Synchronize(nullptr), IsOk());
+    return at;
+  }
+
+  std::vector<char> Get(const void* from, size_t bytes) {
+    std::vector<char> got(bytes);
+    EXPECT_THAT(gpu_->Copy(got.data(), from, static_cast<int64_t>(bytes), nullptr), IsOk());
+    EXPECT_THAT(gpu_->Synchronize(nullptr), IsOk());
+    return got;
+  }
+
+  std::unique_ptr<Gpu> gpu_;
+  std::vector<void*> allocated_;
+};
+
+// `count` elements of ordinary size, each rank's its own.
+std::vector<char> Elements(DType dtype, int64_t count, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<char> bytes(static_cast<size_t>(count * DTypeSize(dtype)));
+  const auto fill = [&](auto make) {
+    for (int64_t i = 0; i < count; ++i) {
+      const auto value = make();
+      std::memcpy(&bytes[static_cast<size_t>(i) * sizeof value], &value, sizeof value);
+    }
+  };
+  std::normal_distribution<float> normal(0, 3);
+  switch (dtype) {
+    case DType::kF16: fill([&] { return Float16(normal(random)); }); break;
+    case DType::kBF16: fill([&] { return BFloat16(normal(random)); }); break;
+    case DType::kF32: fill([&] { return normal(random); }); break;
+    case DType::kF64: fill([&] { return static_cast<double>(normal(random)) / 3; }); break;
+    case DType::kBool: fill([&] { return random() % 2 == 0; }); break;
+    default: fill([&] { return static_cast<char>(random()); }); break;
+  }
+  if (DTypeSize(dtype) > 1 && dtype != DType::kF16 && dtype != DType::kBF16 && dtype != DType::kF32 &&
+      dtype != DType::kF64) {
+    for (char& byte : bytes) byte = static_cast<char>(random());
+  }
+  return bytes;
+}
+
+TEST_P(GpuTest, PackAndUnpackAreThoseOfTheFake) {
+  FakeGpu fake;
+  const std::vector<int64_t> counts = {1, 3, 0, 64, 1023, 100003, 4096};
+  for (const DType tensor : kDTypes) {
+    for (const DType buffer : kDTypes) {
+      if (tensor != buffer && !(Convertible(tensor) && Convertible(buffer))) continue;
+      for (const double scale : {1.0, 0.375}) {
+        if (scale != 1.0 && !Convertible(buffer)) continue;
+        SCOPED_TRACE(std::string(DTypeName(tensor)) + " to " + std::string(DTypeName(buffer)));
+        std::vector<std::vector<char>> tensors;
+        std::vector<Segment> here, there;
+        int64_t first = 0;
+        for (size_t t = 0; t < counts.size(); ++t) {
+          tensors.push_back(Elements(tensor, counts[t], static_cast<unsigned>(t)));
+          first += t % 2 == 0 ? 0 : 5;  // some of the buffer's places are aligned, some not
+          here.push_back({.data = tensors[t].data(), .count = counts[t], .first = first, .dtype = tensor});
+          there.push_back(here.back());
+          there.back().data = Put(tensors[t], t == 5 ? DTypeSize(tensor) : 0);
+          first += counts[t];
+        }
+        const auto table_here = fake.Upload(*MakePackTable(here, buffer, 1 << 12));
+        const auto table_there = gpu_->Upload(*MakePackTable(there, buffer, 1 << 12));
+        ASSERT_TRUE(table_there.ok()) << table_there.status();
+
+        std::vector<char> expected(static_cast<size_t>(first * DTypeSize(buffer)), 'g');
+        void* const packed = Put(expected);
+        ASSERT_THAT(fake.Pack(**table_here, expected.data(), scale, nullptr), IsOk());
+        ASSERT_THAT(gpu_->Pack(**table_there, packed, scale, nullptr), IsOk());
+        EXPECT_EQ(Get(packed, expected.size()), expected);
+
+        ASSERT_THAT(fake.Unpack(**table_here, expected.data(), scale, nullptr), IsOk());
+        ASSERT_THAT(gpu_->Unpack(**table_there, packed, scale, nullptr), IsOk());
+        for (size_t t = 0; t < tensors.size(); ++t) EXPECT_EQ(Get(there[t].data, tensors[t].size()), tensors[t]);
+      }
+    }
+  }
+}
+
+TEST_P(GpuTest, AScaleOfWhatIsNotConvertibleIsRefused) {
+  int64_t value = 7;
+  const auto table =
+      gpu_->Upload(*MakePackTable(std::vector{Segment{.data = &value, .count = 1, .dtype = DType::kI64}}, DType::kI64));
+  ASSERT_TRUE(table.ok()) << table.status();
+  EXPECT_THAT(gpu_->Pack(**table, &value, 0.5, nullptr),
+              MatchesStatus(absl::StatusCode::kInvalidArgument, "not times 0.5"));
+}
+
+TEST_P(GpuTest, ReduceIsTheCpus) {
+  constexpr int64_t kCounts[] = {1, 7, 1024, 30001};
+  constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct};
+  for (const DType dtype : kDTypes) {
+    for (const ReduceOp op : kOps) {
+      if (dtype == DType::kBool && op == ReduceOp::kAverage) continue;
+      for (const int ranks : {1, 2, 5}) {
+        const int64_t count = kCounts[(static_cast<int>(op) + ranks) % 4];
+        const int64_t offset = ranks == 5 ? DTypeSize(dtype) : 0;
+        SCOPED_TRACE(std::string(DTypeName(dtype)) + " " + std::string(ReduceOpName(op)) + " of " +
+                     std::to_string(ranks));
+        std::vector<std::vector<char>> inputs;
+        std::vector<const void*> here, there;
+        for (int r = 0; r < ranks; ++r) inputs.push_back(Elements(dtype, count, static_cast<unsigned>(r)));
+        for (const auto& input : inputs) {
+          here.push_back(input.data());
+          there.push_back(Put(input, offset));
+        }
+        std::vector<char> expected(inputs[0].size());
+        const Reduction reduction = MakeReduction(dtype, op, ranks == 2 ? 0.5 : 1, 1, ranks);
+        void* const out_here[] = {expected.data()};
+        Reduce(reduction, here, out_here, count);
+        void* const out_there[] = {Put(std::vector<char>(expected.size()), offset),
+                                   Put(std::vector<char>(expected.size()))};
+        ASSERT_THAT(gpu_->Reduce(reduction, there, out_there, count, nullptr), IsOk());
+        EXPECT_EQ(Get(out_there[0], expected.size()), expected);
+        EXPECT_EQ(Get(out_there[1], expected.size()), expected);
+      }
+    }
+  }
+}
+
+TEST_P(GpuTest, TooManyOperandsAreRefused) {
+  float value = 1;
+  void* const out[] = {&value};
+  const std::vector<const void*> many(Gpu::kMaxOperands + 1, &value);
+  EXPECT_THAT(gpu_->Reduce({}, many, out, 1, nullptr),
+              MatchesStatus(absl::StatusCode::kInvalidArgument, "not 33 and 1"));
+  EXPECT_THAT(gpu_->Reduce({}, {}, out, 1, nullptr), MatchesStatus(absl::StatusCode::kInvalidArgument, ""));
+}
+
+TEST_P(GpuTest, NonFiniteElementsAreCounted) {
+  for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32, DType::kF64, DType::kI32}) {
+    for (const int64_t offset : {int64_t{0}, DTypeSize(dtype)}) {
+      SCOPED_TRACE(std::string(DTypeName(dtype)) + " at " + std::to_string(offset));
+      const int64_t count = 70001;
+      auto bytes = Elements(dtype, count, 3);
+      uint64_t expected = 0;
+      const auto plant = [&](int64_t i, double value) {
+        const auto store = [&](auto converted) {
+          std::memcpy(&bytes[static_cast<size_t>(i) * sizeof converted], &converted, sizeof converted);
+        };
+        switch (dtype) {
+          case DType::kF16: store(Float16(static_cast<float>(value))); break;
+          case DType::kBF16: store(BFloat16(static_cast<float>(value))); break;
+          case DType::kF32: store(static_cast<float>(value)); break;
+          case DType::kF64: store(value); break;
+          default: return;
+        }
+        ++expected;
+      };
+      plant(0, std::numeric_limits<double>::infinity());
+      plant(35000, -std::numeric_limits<double>::infinity());
+      plant(count - 1, std::numeric_limits<double>::quiet_NaN());
+      const void* const data = Put(bytes, offset);
+      auto* const found = static_cast<uint64_t*>(Put(std::vector<char>(sizeof(uint64_t), 0)));
+      ASSERT_THAT(gpu_->CountNonFinite({TensorView(const_cast<void*>(data), count, dtype)}, found, nullptr), IsOk());
+      uint64_t got = 0;
+      std::memcpy(&got, Get(found, sizeof got).data(), sizeof got);
+      EXPECT_EQ(got, expected);
+    }
+  }
+}
+
+TEST_P(GpuTest, WorkOfAStreamOfItsOwn) {
+  const auto stream = gpu_->CreateStream();
+  ASSERT_TRUE(stream.ok()) << stream.status();
+  std::vector<float> values(1000);
+  std::iota(values.begin(), values.end(), 1.0f);
+  std::vector<char> bytes(values.size() * sizeof(float));
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  void* const memory = Put(bytes);
+  const void* const sources[] = {memory, memory};
+  void* const destinations[] = {memory};
+  ASSERT_THAT(gpu_->Reduce({}, sources, destinations, 1000, *stream), IsOk());
+  std::vector<float> doubled(values.size());
+  ASSERT_THAT(gpu_->Copy(doubled.data(), memory, static_cast<int64_t>(bytes.size()), *stream), IsOk());
+  ASSERT_THAT(gpu_->Synchronize(*stream), IsOk());
+  for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(doubled[i], 2 * values[i]);
+  gpu_->DestroyStream(*stream);
+}
+
+INSTANTIATE_TEST_SUITE_P(Gpus, GpuTest, ::testing::Values("fake", "cuda"), [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace gyre::device

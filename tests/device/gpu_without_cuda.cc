@@ -1,0 +1,11 @@
+#include "device/fake_gpu.h"
+#include "device/gpu_under_test.h"
+
+namespace gyre::device {
+
+absl::StatusOr<std::unique_ptr<Gpu>> OpenGpuUnderTest(std::string_view kind) {
+  if (kind == "fake") return std::make_unique<FakeGpu>();
+  return absl::UnavailableError("this build has no CUDA (nvcc was not found, or a sanitizer is on)");
+}
+
+}  // namespace gyre::device
