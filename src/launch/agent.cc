@@ -7,34 +7,14 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <memory>
-#include <optional>
-#include <string>
 #include <utility>
-#include <variant>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/clock.h"
 #include "base/status.h"
 #include "gyre/version.h"
-#include "launch/agent_job.h"
-#include "launch/agent_protocol.h"
-#include "launch/channel.h"
-#include "launch/ending.h"
 #include "launch/exit_code.h"
-#include "launch/liveness.h"
-#include "launch/lives.h"
-#include "launch/local_ranks.h"
-#include "launch/output_forwarder.h"
 #include "launch/output_sink.h"
-#include "launch/poller.h"
-#include "launch/rank_environment.h"
-#include "launch/rank_input.h"
-#include "launch/rank_watch.h"
-#include "launch/server_ranks.h"
 #include "launch/signals.h"
-#include "launch/watch_protocol.h"
 
 namespace gyre::launch {
 
@@ -43,8 +23,7 @@ namespace {
 constexpr size_t kReadBytes = size_t{64} << 10;
 constexpr Duration kPatience = std::chrono::seconds(5);             // with a silent launcher
 constexpr Duration kBetweenLooks = std::chrono::milliseconds(100);  // at the children; a look takes all of /proc
-constexpr Duration kSilence = std::chrono::seconds(1);  // of pipes that somebody out of reach still holds open
-constexpr Duration kConnectBack = std::chrono::seconds(3);
+constexpr Duration kSilence = std::chrono::seconds(1);    // of pipes that somebody out of reach still holds open
 constexpr Duration kLastWords = std::chrono::seconds(2);  // for the launcher to take what it was sent last
 
 TimePoint Now() {
@@ -57,87 +36,15 @@ std::string HostName() {
   return name;
 }
 
-class Agent final : public WatchEvents {
- public:
-  explicit Agent(int guard_pidfd)
-      : guard_pidfd_(guard_pidfd),
-        launcher_(Liveness(kPatience, Now())),
-        channel_(1, kMaxToAgent),
-        ranks_(poller_),
-        output_(poller_, channel_),
-        watch_(poller_, *this) {}
+}  // namespace
 
-  int Run();
-
-  // WatchEvents
-  void OnReport(const RankReport& report) override { channel_.Send(AgentMessage::kReport, EncodeReport(report)); }
-  void OnUsage(TimePoint when, const std::vector<RankUsage>& usage) override {
-    channel_.Send(AgentMessage::kUsage, EncodeUsage({when, usage}));
-  }
-  void OnNote(std::string_view lines) override { channel_.Send(AgentMessage::kNote, lines); }
-
- private:
-  absl::Status Prepare();
-
-  void Step();
-  TimePoint Next() const;
-  void OnInput();
-  absl::Status OnFrame(const Frame& frame);
-  void OnRankEnded(uint32_t index);
-  void OnSignals();
-  void OnTime(TimePoint now);
-  void LookAtChildren();
-  void SendTime() { channel_.Send(AgentMessage::kBeat, EncodeTime(Now())); }
-
-  absl::Status OnSettings(std::string_view payload);
-  absl::Status OnJob(std::string_view payload);
-  absl::Status OnReach(std::string_view store);
-  absl::Status OnStart(std::string_view payload);
-  absl::Status StartRanks();
-  absl::Status StartOne(int number);
-  void StartAgain(TimePoint now);
-  void StartNobodyAgain();
-  bool IsServer(int number) const { return number >= static_cast<int>(job_message_->size); }
-  std::string NameOf(int number) const;
-  RankCommand CommandOf(int number, uint64_t life) const;
-  absl::Status OnSignalMessage(std::string_view payload);
-  void SignalAll(int signal);
-
-  // The job cannot go on here, for a reason that the launcher is to know, or that is its loss. Ends the ranks.
-  void Fail(const Failure& failure);
-  void LoseLauncher(std::string_view why);
-  void EndRanks();
-
-  void EndServers();  // may take --grace
-  void Finish();
-  void Leave();  // sends what is still unsent
-
-  const int guard_pidfd_;
-  Poller poller_;
-  Liveness launcher_;
-  Channel channel_;
-  LocalRanks ranks_;
-  OutputForwarder output_;
-  RankWatch watch_;
-  WatchSettings settings_;
-  RankInput input_;
-  UniqueFd signals_;
-  UniqueFd null_;
-  UniqueFd input_end_;  // what rank 0 reads
-  std::optional<AgentJob> job_message_;
-  std::optional<AgentDuty> duty_;     // once it is ready
-  std::vector<std::string> servers_;  // the job's, once it starts: "HOST:PORT"
-  std::optional<Lives> lives_;        // with the job; by number: ranks of the job, then servers
-  TimePoint next_beat_{};
-  std::optional<TimePoint> look_at_children_;
-  std::optional<Ending> ending_;  // once this host is to end by itself
-  bool started_ = false;
-  bool told_ = false;      // the ranks were sent a signal to end
-  bool guarded_ = true;    // by a guard that lives
-  bool listening_ = true;  // to the launcher
-  bool finish_ = false;    // the launcher says that all ranks have ended
-  bool over_ = false;      // nothing more to do here
-};
+Agent::Agent(int guard_pidfd)
+    : guard_pidfd_(guard_pidfd),
+      launcher_(Liveness(kPatience, Now())),
+      channel_(1, kMaxToAgent),
+      ranks_(poller_),
+      output_(poller_, channel_),
+      watch_(poller_, *this) {}
 
 absl::Status Agent::Prepare() {
   RETURN_IF_ERROR(poller_.Open());
@@ -195,6 +102,10 @@ void Agent::OnTime(TimePoint now) {
   over_ = over_ || (ending_ && (ranks_.ended() || ending_->given_up()));
 }
 
+void Agent::SendTime() {
+  channel_.Send(AgentMessage::kBeat, EncodeTime(Now()));
+}
+
 void Agent::OnInput() {
   std::array<char, kReadBytes> buffer;
   const ssize_t count = read(0, buffer.data(), buffer.size());
@@ -225,133 +136,6 @@ absl::Status Agent::OnFrame(const Frame& frame) {
   ASSIGN_OR_RETURN(const uint32_t bytes, DecodeNumber(frame.payload));
   output_.OnCredit(bytes);
   return absl::OkStatus();
-}
-
-// --- Starting ---
-
-absl::Status Agent::OnSettings(std::string_view payload) {
-  if (job_message_) return absl::DataLossError("settings at the wrong time");
-  ASSIGN_OR_RETURN(settings_, DecodeSettings(payload));
-  return absl::OkStatus();
-}
-
-absl::Status Agent::OnJob(std::string_view payload) {
-  if (job_message_) return absl::DataLossError("a second job");
-  ASSIGN_OR_RETURN(job_message_, DecodeJob(payload));
-  std::variant<AgentDuty, Failure> duty = TakeUpJob(*job_message_);
-  if (const Failure* failure = std::get_if<Failure>(&duty)) {
-    Fail(*failure);
-    return absl::OkStatus();
-  }
-  duty_ = std::get<AgentDuty>(std::move(duty));
-  // It may take seconds. Before it is ready nobody counts this host's silence; once ranks start, somebody does.
-  if (settings_.sample.count() > 0) watch_.FindGpus();
-  lives_.emplace(static_cast<int>(job_message_->restart_rank));
-  Ready ready{Now(), job_message_->serve_store ? duty_->job.identity().store : "", duty_->facts};
-  if (duty_->servers != nullptr) ready.servers = duty_->servers->addresses();
-  channel_.Send(AgentMessage::kReady, EncodeReady(ready));
-  return absl::OkStatus();
-}
-
-// Blocks for a moment in which nothing runs here yet, shorter than the launcher's and this one's patience.
-absl::Status Agent::OnReach(std::string_view store) {
-  if (!duty_ || started_ || ending_) return absl::DataLossError("a store at the wrong time");
-  const absl::StatusOr<WayToStore> way = ReachStore(std::string(store), Now() + kConnectBack);
-  if (way.ok()) {
-    channel_.Send(AgentMessage::kReached, EncodeWay(*way));
-  } else {
-    Fail({kExitNotStarted, "connection back", std::string(way.status().message())});
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Agent::OnStart(std::string_view payload) {
-  if (!duty_ || started_ || ending_) return absl::DataLossError("a start at the wrong time");
-  ASSIGN_OR_RETURN(JobStart start, DecodeStart(payload));
-  started_ = true;
-  duty_->job.set_store(std::move(start.store));
-  servers_ = std::move(start.servers);
-  const absl::Status started = StartRanks();
-  if (!started.ok()) {
-    Fail(
-        {kExitNotStarted, "starting its ranks", absl::StrCat(started.message(), "; try: fewer slots, or again later")});
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Agent::StartRanks() {
-  const auto first = static_cast<int>(job_message_->first_rank);
-  if (job_message_->input && first == 0) {
-    ASSIGN_OR_RETURN(input_end_, input_.Open());
-  }
-  RETURN_IF_ERROR(watch_.Prepare(settings_, first, static_cast<int>(job_message_->ranks)));
-  const int first_server = static_cast<int>(job_message_->size + job_message_->first_server);
-  for (int number = first_server; number < first_server + static_cast<int>(job_message_->servers); ++number) {
-    RETURN_IF_ERROR(Annotate(StartOne(number), NameOf(number)));
-  }
-  for (int rank = first; rank < first + static_cast<int>(job_message_->ranks); ++rank) {
-    RETURN_IF_ERROR(Annotate(StartOne(rank), NameOf(rank)));
-  }
-  if (job_message_->restart_rank == 0) ranks_.AllStarted();
-  input_end_.Reset();
-  return absl::OkStatus();
-}
-
-std::string Agent::NameOf(int number) const {
-  return IsServer(number) ? absl::StrCat("server ", number - static_cast<int>(job_message_->size))
-                          : absl::StrCat("rank ", number);
-}
-
-RankCommand Agent::CommandOf(int number, uint64_t life) const {
-  RankCommand command;
-  command.rank = number;
-  std::vector<std::string> inherited;
-  for (char** entry = environ; *entry != nullptr; ++entry) inherited.emplace_back(*entry);
-  std::vector<std::string> own = duty_->environment;
-  if (!servers_.empty()) own.push_back(StrategyVariable(own, servers_, life));
-  const JobIdentity& job = duty_->job.identity();
-  if (IsServer(number)) {
-    // It finds its job as a rank does, but is none.
-    const int server = number - static_cast<int>(job_message_->size);
-    command.path = "/proc/self/exe";
-    command.arguments = duty_->servers->Command(server, life);
-    command.environment = RankEnvironment(inherited, own, job, 0);
-    command.stdin_fd = duty_->servers->listener(server);
-    return command;
-  }
-  NameRankAsOthersDo(job_message_->ranks_on_hosts, number, inherited);
-  command.path = duty_->program;
-  command.arguments = job_message_->command;
-  command.environment = RankEnvironment(inherited, own, WithReports(job, watch_.report_fd()), number);
-  command.cpus = watch_.CpusOf(number);
-  command.stdin_fd = number == 0 && life == 1 && input_end_ ? input_end_.get() : null_.get();
-  return command;
-}
-
-absl::Status Agent::StartOne(int number) {
-  ASSIGN_OR_RETURN(LocalRanks::Started started, ranks_.Start(CommandOf(number, lives_->Begin(number))));
-  if (!IsServer(number)) watch_.OnStarted(number, started.pid);
-  channel_.Send(AgentMessage::kStarted, EncodePair(static_cast<uint32_t>(number), static_cast<uint32_t>(started.pid)));
-  output_.Add(number, std::move(started.out), std::move(started.err));
-  return absl::OkStatus();
-}
-
-void Agent::StartAgain(TimePoint now) {
-  if (told_ || finish_) StartNobodyAgain();
-  for (const int number : lives_->TakeDue(now)) {
-    if (const absl::Status started = StartOne(number); !started.ok()) {
-      channel_.Send(AgentMessage::kRankEnded, EncodeRankEnd({.rank = number, .when = now, .code = kExitNotStarted}));
-    }
-  }
-}
-
-// The job is to end: what waited for another life has none, and is no cause of the end.
-void Agent::StartNobodyAgain() {
-  for (const int number : lives_->Cancel()) {
-    if (IsServer(number)) continue;
-    channel_.Send(AgentMessage::kRankEnded,
-                  EncodeRankEnd({.rank = number, .when = Now(), .signal = SIGKILL, .asked_to = true}));
-  }
 }
 
 // --- What happens ---
@@ -480,12 +264,6 @@ int Agent::Run() {
   Finish();
   Leave();
   return ending_ ? 1 : 0;
-}
-
-}  // namespace
-
-int RunAgent(int guard_pidfd) {
-  return Agent(guard_pidfd).Run();
 }
 
 }  // namespace gyre::launch

@@ -175,7 +175,7 @@ int Main(const std::vector<std::string>& arguments) {
   if (!options.ok()) return Fail(options.status().message(), kExitUsage);
   if (options->answer) return Print(*options->answer);
   for (const std::string& note : options->notes) Fail(note, 0);
-  if (options->agent) return RunGuarded(options->grace, 0, RunAgent);
+  if (options->agent) return RunGuarded(options->grace, 0, [](int guard_pidfd) { return Agent(guard_pidfd).Run(); });
   if (!options->over_hosts()) return RunHere(*options);
   return RunOnHosts(*options);
 }

@@ -62,15 +62,21 @@ absl::Status OutputMux::AddStream(int rank, std::string_view host, UniqueFd pipe
              .lines = LineAssembler(),
              .tagger = LineTagger(options_.tag ? RankTag(rank, name, host) : "", options_.timestamp),
              .sink = number == 1 ? 0 : static_cast<uint32_t>(sinks_.size() - 1)});
-  if (!options_.dir.empty()) {
-    const int mode = options_.append || again ? O_APPEND : O_TRUNC;
-    stream->path = absl::StrCat(options_.dir, "/rank.", rank, number == 1 ? ".out" : ".err");
-    stream->file.Reset(open(stream->path.c_str(), O_WRONLY | O_CREAT | mode | O_CLOEXEC, 0666));
-    if (!stream->file) return ErrnoStatus(stream->path);
-  }
+  RETURN_IF_ERROR(OpenFile(*stream, again));
   streams_.push_back(std::move(stream));
   ++open_streams_;
   Watch(static_cast<uint32_t>(streams_.size() - 1), true);
+  return absl::OkStatus();
+}
+
+absl::Status OutputMux::OpenFile(Stream& stream, bool again) {
+  if (options_.dir.empty()) return absl::OkStatus();
+  const int mode = options_.append || again ? O_APPEND : O_TRUNC;
+  stream.path = absl::StrCat(options_.dir, "/rank.", stream.rank, stream.number == 1 ? ".out" : ".err");
+  stream.file.Reset(open(stream.path.c_str(), O_WRONLY | O_CREAT | mode | O_CLOEXEC, 0666));
+  if (stream.file) return absl::OkStatus();
+  if (!again) return ErrnoStatus(stream.path);
+  Say(absl::StrCat(stream.path, ": ", std::strerror(errno), "; nothing more is written to this file"));
   return absl::OkStatus();
 }
 

@@ -32,7 +32,8 @@ class OutputMux {
  public:
   OutputMux(Poller& poller, OutputOptions options, int out_fd = 1, int err_fd = 2);
 
-  // The reading ends of a rank's pipes, non-blocking. `again`: its files go on. Fails if they cannot be made.
+  // The reading ends of a rank's pipes, non-blocking. Fails if its files cannot be made. `again`: they go on; where one
+  // cannot be opened any more, that is said, and the rank's output goes on without it.
   absl::Status Add(int rank, UniqueFd out, UniqueFd err, bool again = false);
 
   // Likewise for a rank on another host, whose output comes in pieces: returns the number of its standard output;
@@ -87,6 +88,7 @@ class OutputMux {
   };
 
   absl::Status AddStream(int rank, std::string_view host, UniqueFd pipe, int number, bool again = false);
+  absl::Status OpenFile(Stream& stream, bool again);
   bool ReadOnce(Stream& stream);  // false: nothing there now
   void Take(Stream& stream, std::string_view bytes);
   void Write(Stream& stream, std::string_view block);

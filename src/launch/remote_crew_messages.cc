@@ -75,12 +75,7 @@ absl::Status RemoteCrew::OnPid(Host& host, std::string_view payload) {
   ASSIGN_OR_RETURN(const auto pair, DecodePair(payload));
   ASSIGN_OR_RETURN(Rank * rank, RankOf(host, pair.first));
   const auto number = static_cast<int>(pair.first);
-  if (rank->pid != 0) {
-    // What cannot be written here is no fault of the host's.
-    if (const absl::Status reopened = ReopenStreams(host, pair.first); !reopened.ok()) {
-      output_.Say(absl::StrCat(NameOf(number), ": ", reopened.message(), "; its output from here on is lost"));
-    }
-  }
+  if (rank->pid != 0) RETURN_IF_ERROR(ReopenStreams(host, pair.first));
   rank->pid = static_cast<pid_t>(pair.second);
   rank->stopped = false;  // whoever was, is gone
   events_.Verbose(absl::StrCat(NameOf(number), ": pid ", rank->pid, " on ", host.ranks.host, ": ",

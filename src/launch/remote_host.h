@@ -56,6 +56,7 @@ class RemoteHost {
   RemoteHost(Setup setup, Poller& poller, RemoteHostEvents& events);
 
   const std::string& name() const { return setup_.name; }
+  std::string prefix() const { return "host " + setup_.name + ": "; }  // of lines about it
   uint32_t index() const { return setup_.index; }
   State state() const { return state_; }
   bool process_lives() const { return process_.pid != 0; }

@@ -5,14 +5,12 @@ files that the operator gives a launcher have its very format. Must be root.
 The last host of the cluster is the launcher's.
 """
 import contextlib
-import os
 import pathlib
 import shutil
-import signal
 import subprocess
 import time
 
-from namespaces import Cluster
+from namespaces import Cluster, end_all
 
 SSHD = "/usr/sbin/sshd"
 IMAGES = pathlib.Path(__file__).resolve().parents[2] / "k8s" / "images"
@@ -97,11 +95,12 @@ class Pods:
             self.in_pod(worker + 1, f"{JOB}-worker-{worker}", *command), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         log.close()
 
+    def kill(self, host):
+        """Kills all of a pod, also what is being started there meanwhile."""
+        end_all(self.cluster.name(host))
+
     def stop(self, worker):
-        """Kills the pod: its first process and so all others."""
-        for pid in self.cluster.pids(worker + 1):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        self.kill(worker + 1)
         self.running.pop(worker).wait()
 
     def idle(self):

@@ -57,6 +57,10 @@ TEST(GyrerunTest, ARankKilledByASignalIs128PlusIt) {
   EXPECT_TRUE(Has(outcome.err, "rank 1 (pid ")) << outcome.err;
   EXPECT_TRUE(Has(outcome.err, "was killed by signal 9 (Killed)")) << outcome.err;
   EXPECT_TRUE(Has(outcome.err, "1 other rank ended after it; exit code 137\n")) << outcome.err;
+  const Outcome fault = RunToEnd(Shell(2, "test $GYRE_RANK = 0 || { ulimit -c 0; echo why >&2; kill -SEGV $$; }"));
+  EXPECT_EQ(fault.code, 139);
+  EXPECT_TRUE(Has(fault.err, "was killed by signal 11 (Segmentation fault)")) << fault.err;
+  EXPECT_TRUE(Has(fault.err, "the last lines of rank 1:\ngyrerun:   why\n")) << fault.err;
 }
 
 TEST(GyrerunTest, SurvivorsMayReportBeforeTheyAreTold) {

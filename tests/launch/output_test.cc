@@ -4,11 +4,15 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "gtest/gtest.h"
 #include "launch/output_mux.h"
 #include "launch/output_sink.h"
+#include "support/temporary.h"
 
 namespace gyre::launch {
 
@@ -131,6 +135,33 @@ TEST_F(OutputTest, ASlowReaderHoldsTheRanksBack) {
     mux.Flush();
   }
   EXPECT_EQ(got, taken);
+}
+
+// What becomes of a restarted rank's files is no reason to lose what it says.
+TEST_F(OutputTest, ARankThatIsStartedAgainIsHeardWithoutItsFile) {
+  const support::TemporaryDirectory folder;
+  const std::string dir = folder.path();
+  const Pipe out = MakePipe(), err = MakePipe();
+  OutputMux mux(poller_, {.dir = dir}, out.write.get(), err.write.get());
+  const auto first = mux.AddRemote(3, "a");
+  ASSERT_TRUE(first.ok());
+  mux.Feed(*first, "first\n");
+  mux.Finish(*first);
+  mux.Finish(*first + 1);
+  std::filesystem::remove(dir + "/rank.3.err");
+  std::filesystem::create_directory(dir + "/rank.3.err");
+  Pipe a = MakePipe(O_NONBLOCK), b = MakePipe(O_NONBLOCK);
+  ASSERT_TRUE(mux.Add(3, std::move(a.read), std::move(b.read), /*again=*/true).ok());
+  for (const Pipe* pipe : {&a, &b}) EXPECT_EQ(write(pipe->write.get(), "again\n", 6), 6);
+  mux.CloseStreams();
+  mux.Flush();
+  EXPECT_EQ(ReadAll(out.read.get()), "first\nagain\n");
+  EXPECT_EQ(ReadAll(err.read.get()),
+            "gyrerun: " + dir + "/rank.3.err: Is a directory; nothing more is written to this file\nagain\n");
+  std::filesystem::create_directory(dir + "/rank.4.out");
+  EXPECT_FALSE(mux.AddRemote(4, "a").ok());  // at its first start there must be a file
+  std::ifstream file(dir + "/rank.3.out");
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "first\nagain\n");
 }
 
 TEST_F(OutputTest, OneFileForBothIsOneSink) {

@@ -132,15 +132,20 @@ TEST_F(WatchTest, WithoutADriverTheTraceHasNoGpusAndThatIsSaidOnce) {
 }
 
 TEST_F(WatchTest, TheStacksOfRanksThatHang) {
-  Gyrerun gyrerun({"-np", "2", "--stack-on-hang", "0.3", "sleep", "100"}, {.join_output = true});
-  EXPECT_TRUE(gyrerun.WaitForOutput("nothing moves any more"));
-  EXPECT_TRUE(gyrerun.WaitForOutput("rank 0, process ", seconds(60)));
-  EXPECT_TRUE(gyrerun.WaitForOutput("rank 1, process ", seconds(60)));
-  gyrerun.Signal(SIGTERM);
-  const Outcome outcome = gyrerun.Wait();
-  EXPECT_EQ(outcome.code, 128 + SIGTERM);
-  EXPECT_TRUE(Has(outcome.out, "nanosleep") || Has(outcome.out, "waits in ")) << outcome.out;
-  EXPECT_TRUE(gyrerun.AllGone(seconds(5)));
+  const std::vector<std::string> hang = {"--stack-on-hang", "0.3"};
+  const std::vector<std::string> here = {"-np", "2", "--stack-on-hang", "0.3", "sleep", "100"};
+  for (const auto& arguments : {here, Over("a:1,b:1", PlainShell(), hang, {"sleep", "100"})}) {
+    Gyrerun gyrerun(arguments, {.join_output = true});
+    EXPECT_TRUE(gyrerun.WaitForOutput("nothing moves any more"));
+    const bool hosts = arguments != here;
+    EXPECT_TRUE(gyrerun.WaitForOutput(hosts ? "host a: rank 0, process " : "gyrerun: rank 0, process ", seconds(60)));
+    EXPECT_TRUE(gyrerun.WaitForOutput(hosts ? "host b: rank 1, process " : "gyrerun: rank 1, process ", seconds(60)));
+    gyrerun.Signal(SIGTERM);
+    const Outcome outcome = gyrerun.Wait();
+    EXPECT_EQ(outcome.code, 128 + SIGTERM);
+    EXPECT_TRUE(Has(outcome.out, "nanosleep") || Has(outcome.out, "waits in ")) << outcome.out;
+    EXPECT_TRUE(gyrerun.AllGone(seconds(5)));
+  }
 }
 
 TEST_F(WatchTest, TheLastLinesOfTheRankThatFailedFirst) {
