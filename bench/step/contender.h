@@ -66,8 +66,9 @@ absl::StatusOr<std::unique_ptr<StepContender>> MakeGyreCompressed(Runtime& runti
 absl::StatusOr<std::unique_ptr<StepContender>> MakeGyrePerTensor(Runtime& runtime, const Model& model,
                                                                  PlainGradients* plain);
 
-// As MakeGyreReducer with its defaults, of a second job of the same ranks, which must be on one host, that writes
-// timelines (GYRE_TIMELINE) until it is destroyed; they are then removed.
+// As MakeGyreReducer with buckets of kBySizeBytes, so that its plan is that of another such, but in a second job of the
+// same ranks, which must be on one host, that writes timelines (GYRE_TIMELINE) until it is destroyed; they are then
+// removed.
 absl::StatusOr<std::unique_ptr<StepContender>> MakeGyreTimeline(Communicator& world, const Model& model,
                                                                 PlainGradients* plain);
 

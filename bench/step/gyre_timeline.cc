@@ -3,10 +3,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
-#include <cstring>
 #include <random>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,6 +19,7 @@ namespace gyre::bench {
 namespace {
 
 constexpr char kVariable[] = "GYRE_TIMELINE";
+constexpr std::string_view kFolder = "/tmp/gyre-bench-timeline-XXXXXX";
 
 // GYRE_TIMELINE, as long as it lives. Runtime::Create alone reads it, and makes no other thread read the environment.
 class TimelineVariable {
@@ -54,7 +56,7 @@ absl::StatusOr<Meeting> MakeMeeting(Communicator& world) {
     meeting.port = FreePort();
     std::random_device random;
     for (size_t i = 0; i + 1 < meeting.secret.size(); ++i) meeting.secret[i] = static_cast<char>('a' + random() % 26);
-    std::strcpy(meeting.folder.data(), "/tmp/gyre-bench-timeline-XXXXXX");
+    std::ranges::copy(kFolder, meeting.folder.begin());
     if (mkdtemp(meeting.folder.data()) == nullptr) meeting.folder[0] = '\0';
   }
   RETURN_IF_ERROR(world.Broadcast({&meeting, sizeof(meeting), DType::kU8}, 0));
@@ -103,7 +105,7 @@ absl::StatusOr<std::unique_ptr<StepContender>> MakeGyreTimeline(Communicator& wo
                                                   .store = absl::StrCat("127.0.0.1:", meeting.port),
                                                   .job_id = folder,
                                                   .secret = meeting.secret.data()}));
-  ASSIGN_OR_RETURN(auto reducer, MakeGyreReducer(*runtime, model, plain));
+  ASSIGN_OR_RETURN(auto reducer, MakeGyreReducer(*runtime, model, plain, kBySizeBytes));
   return std::make_unique<GyreTimeline>(std::move(runtime), std::move(reducer), folder);
 }
 
