@@ -262,7 +262,8 @@ void AddStep(CLI::App& app, gyre::bench::StepOptions& options) {
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--against", options.against, "Interleave with peers in the same processes, by commas")
-      ->check(CLI::IsMember({"gyre-by-size", "gyre-per-tensor", "mpi-per-tensor", "mpi-bucketed", "gloo-bucketed"}))
+      ->check(CLI::IsMember(
+          {"gyre-by-size", "gyre-per-tensor", "gyre-timeline", "mpi-per-tensor", "mpi-bucketed", "gloo-bucketed"}))
       ->delimiter(',');
   command
       ->add_option("--compression", options.compression,

@@ -28,6 +28,9 @@ class StepContender {
   virtual absl::Status Ready(int i) = 0;
   virtual absl::Status Wait() = 0;
 
+  // How gradients travel, as GYRE_COMPRESSION has it.
+  virtual std::string compression() const { return "none"; }
+
   // Whether it does what it will do from now on. The same on all ranks.
   virtual bool settled() const { return true; }
 
@@ -62,6 +65,12 @@ absl::StatusOr<std::unique_ptr<StepContender>> MakeGyreCompressed(Runtime& runti
 // Gyre, one asynchronous allreduce a gradient. In the arena where `plain` is null.
 absl::StatusOr<std::unique_ptr<StepContender>> MakeGyrePerTensor(Runtime& runtime, const Model& model,
                                                                  PlainGradients* plain);
+
+// As MakeGyreReducer with buckets of kBySizeBytes, so that its plan is that of another such, but in a second job of the
+// same ranks, which must be on one host, that writes timelines (GYRE_TIMELINE) until it is destroyed; they are then
+// removed.
+absl::StatusOr<std::unique_ptr<StepContender>> MakeGyreTimeline(Communicator& world, const Model& model,
+                                                                PlainGradients* plain);
 
 // A peer, one allreduce a gradient as it becomes ready.
 std::unique_ptr<StepContender> MakePerTensor(std::string lib, SumInPlace sum, PlainGradients& gradients);

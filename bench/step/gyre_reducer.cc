@@ -11,14 +11,27 @@ namespace gyre::bench {
 
 namespace {
 
+// Within a host larger gradients are reduced where they are (docs/fusion.md).
+constexpr int64_t kCopiedBytes = 512 << 10;
+
+// What a step copies of gradients in the program's memory, into buckets and back.
+int64_t CopiedBytes(const Model& model, int hosts) {
+  int64_t bytes = 0;
+  for (const Parameter& each : model.parameters) {
+    const int64_t size = each.count() * static_cast<int64_t>(sizeof(float));
+    if (hosts > 1 || size < kCopiedBytes) bytes += 2 * size;
+  }
+  return bytes;
+}
+
 class GyreReducer : public StepContender {
  public:
   // `plain`: null where gradients live in the reducer's arena.
-  GyreReducer(std::string lib, std::unique_ptr<GradientReducer> reducer, PlainGradients* plain, const Model& model)
+  GyreReducer(std::string lib, std::unique_ptr<GradientReducer> reducer, PlainGradients* plain, int64_t copied_bytes)
       : lib_(std::move(lib)),
         reducer_(std::move(reducer)),
         plain_(plain),
-        copied_bytes_(plain != nullptr ? 2 * 4 * model.count() : 0) {}
+        copied_bytes_(plain != nullptr ? copied_bytes : 0) {}
 
   std::string lib() const override { return lib_; }
   std::string buffers() const override { return plain_ != nullptr ? "plain" : "arena"; }
@@ -48,14 +61,17 @@ class GyreReducer : public StepContender {
 class GyreCompressed final : public GyreReducer {
  public:
   GyreCompressed(std::unique_ptr<GradientReducer> reducer, PlainGradients* plain, const Model& model,
-                 const std::string& compression, int rank)
-      : GyreReducer("gyre-" + compression, std::move(reducer), plain, model), model_(model) {
+                 const std::string& compression, const Communicator& world)
+      : GyreReducer("gyre-" + compression, std::move(reducer), plain, CopiedBytes(model, world.node_count())),
+        model_(model),
+        compression_(compression) {
     int64_t most = 0;
     for (const Parameter& each : model.parameters) most = std::max(most, each.count());
     noise_.resize(static_cast<size_t>(most + kRoom));
-    FillNormal(noise_, static_cast<uint64_t>(rank) + 1);
+    FillNormal(noise_, static_cast<uint64_t>(world.rank()) + 1);
   }
 
+  std::string compression() const override { return compression_; }
   bool lossy() const override { return true; }
   void Prepare() override {
     ++step_;
@@ -70,6 +86,7 @@ class GyreCompressed final : public GyreReducer {
   static constexpr int64_t kRoom = 1 << 20;
 
   const Model& model_;
+  const std::string compression_;
   std::vector<float> noise_;
   size_t step_ = 0;
 };
@@ -92,7 +109,8 @@ absl::StatusOr<std::unique_ptr<StepContender>> MakeGyreReducer(Runtime& runtime,
   const ReducerOptions options{.op = ReduceOp::kSum, .bucket_bytes = bytes, .tune = tune};
   ASSIGN_OR_RETURN(auto reducer, MakeReducer(runtime, model, options));
   const char* const name = tune ? "gyre-tuned" : bytes ? "gyre-by-size" : "gyre";
-  return std::make_unique<GyreReducer>(name, std::move(reducer), plain, model);
+  return std::make_unique<GyreReducer>(name, std::move(reducer), plain,
+                                       CopiedBytes(model, runtime.world().node_count()));
 }
 
 absl::StatusOr<std::unique_ptr<StepContender>> MakeGyreCompressed(Runtime& runtime, const Model& model,
@@ -104,7 +122,7 @@ absl::StatusOr<std::unique_ptr<StepContender>> MakeGyreCompressed(Runtime& runti
   if (options.always_compress) text.remove_suffix(kAlways.size());
   ASSIGN_OR_RETURN(options.compression, ParseCompression(text));
   ASSIGN_OR_RETURN(auto reducer, MakeReducer(runtime, model, options));
-  return std::make_unique<GyreCompressed>(std::move(reducer), plain, model, compression, runtime.world().rank());
+  return std::make_unique<GyreCompressed>(std::move(reducer), plain, model, compression, runtime.world());
 }
 
 }  // namespace gyre::bench

@@ -33,7 +33,7 @@ std::string ToJson(const StepMeasurement& m) {
   json["hosts"] = m.hosts;
   json["bytes"] = m.bytes;
   json["tensors"] = m.tensors;
-  json["compression"] = "none";
+  json["compression"] = m.compression;
   json["compute"] = m.compute;
   json["compute_us"] = m.compute_us;
   json["time_us_min"] = m.times.min;

@@ -19,6 +19,7 @@ struct StepMeasurement {
   std::string lib;
   std::string model;
   std::string buffers;  // "arena" or "plain"
+  std::string compression = "none";
   int ranks = 1;
   int hosts = 1;
   int64_t bytes = 0;      // of all gradients of a rank

@@ -108,6 +108,7 @@ StepMeasurement StepRun::Describe(const StepContender& contender) const {
   measurement.lib = contender.lib();
   measurement.model = model_.name;
   measurement.buffers = contender.buffers();
+  measurement.compression = contender.compression();
   measurement.ranks = world_.size();
   measurement.hosts = world_.node_count();
   measurement.bytes = model_.count() * static_cast<int64_t>(sizeof(float));
@@ -172,6 +173,10 @@ absl::StatusOr<StepContenders> MakeContenders(const StepOptions& options, const 
     if (Has(options.against, "gyre-by-size")) {
       ASSIGN_OR_RETURN(auto by_size, MakeGyreReducer(setting.runtime, model, own, kBySizeBytes));
       contenders.push_back(std::move(by_size));
+    }
+    if (Has(options.against, "gyre-timeline")) {
+      ASSIGN_OR_RETURN(auto timeline, MakeGyreTimeline(setting.runtime.world(), model, own));
+      contenders.push_back(std::move(timeline));
     }
     if (!Has(options.against, "gyre-per-tensor")) continue;
     ASSIGN_OR_RETURN(auto per_tensor, MakeGyrePerTensor(setting.runtime, model, own));

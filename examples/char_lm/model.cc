@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <initializer_list>
 #include <numeric>
 
 #include "blas.h"
@@ -11,6 +12,9 @@
 namespace char_lm {
 
 namespace {
+
+// Of ModelShape::layers().
+enum Layer : int { kTables, kBias1, kMatrix2, kBias2, kMatrix3, kBias3 };
 
 constexpr int kSlice = 128;  // samples at once: their activations stay in cache
 
@@ -126,13 +130,15 @@ double Model<T>::Loss(std::span<const T> weights, const Samples& samples) {
 }
 
 template <typename T>
-double Model<T>::LossAndGradient(std::span<const T> weights, const Samples& samples, T scale, std::span<T> gradient) {
+double Model<T>::LossAndGradient(std::span<const T> weights, const Samples& samples, T scale, std::span<T> gradient,
+                                 const Complete& complete) {
   double loss = 0;
   for (int first = 0; first < samples.count; first += kSlice) {
     const uint8_t* symbols = &samples.symbols[static_cast<size_t>(first) * (shape_.context + 1)];
     const int count = std::min(kSlice, samples.count - first);
     loss += Forward(Split(weights.data()), symbols, count);
-    Backward(Split(weights.data()), symbols, count, scale, Split(gradient.data()));
+    const bool last = first + kSlice >= samples.count;
+    Backward(Split(weights.data()), symbols, count, scale, Split(gradient.data()), last ? complete : nullptr);
   }
   return loss;
 }
@@ -164,7 +170,12 @@ double Model<T>::Forward(const Parts<const T>& weights, const uint8_t* symbols, 
 
 template <typename T>
 void Model<T>::Backward(const Parts<const T>& weights, const uint8_t* symbols, int count, T scale,
-                        const Parts<T>& gradient) {
+                        const Parts<T>& gradient, const Complete& complete) {
+  const auto has = [&complete](std::initializer_list<int> layers) {
+    for (const int layer : layers) {
+      if (complete) complete(layer);
+    }
+  };
   const int h = shape_.hidden, a = shape_.alphabet, context = shape_.context, width = count * h;
   for (int s = 0; s < count; ++s) {  // the gradient by the scores is p minus one at the target
     const uint8_t target = symbols[static_cast<size_t>(s) * (context + 1) + context];
@@ -174,19 +185,23 @@ void Model<T>::Backward(const Parts<const T>& weights, const uint8_t* symbols, i
   }
   MatrixProduct(Transpose::kYes, Transpose::kNo, h, a, count, sum_.data(), scores_.data(), 1, gradient.matrix3);
   AddColumnSums(scores_.data(), count, a, gradient.bias3);
+  has({kBias3, kMatrix3});
   MatrixProduct(Transpose::kNo, Transpose::kYes, count, h, a, scores_.data(), weights.matrix3, 0, sum_.data());
   PassRelu(hidden2_.data(), sum_.data(), width, delta_.data());
   MatrixProduct(Transpose::kYes, Transpose::kNo, h, h, count, hidden1_.data(), delta_.data(), 1, gradient.matrix2);
   AddColumnSums(delta_.data(), count, h, gradient.bias2);
+  has({kBias2, kMatrix2});
   MatrixProduct(Transpose::kNo, Transpose::kYes, count, h, h, delta_.data(), weights.matrix2, 1, sum_.data());
   PassRelu(hidden1_.data(), sum_.data(), width, sum_.data());
   AddColumnSums(sum_.data(), count, h, gradient.bias1);
+  has({kBias1});
   for (int s = 0; s < count; ++s) {
     const T* row = &sum_[static_cast<size_t>(s) * h];
     const uint8_t* window = symbols + static_cast<size_t>(s) * (context + 1);
     for (int k = 0; k < context; ++k)
       Accumulate(h, row, gradient.tables + (static_cast<int64_t>(k) * a + window[k]) * h);
   }
+  has({kTables});
 }
 
 template class Model<float>;

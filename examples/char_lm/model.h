@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -52,8 +53,11 @@ class Model {
   // Sum of the losses of the samples, in nats.
   double Loss(std::span<const T> weights, const Samples& samples);
 
-  // The same, and adds `scale` times its gradient to `gradient`.
-  double LossAndGradient(std::span<const T> weights, const Samples& samples, T scale, std::span<T> gradient);
+  // The same, and adds `scale` times its gradient to `gradient`. `complete`, if given, is called with the number of
+  // each of the shape's layers() once nothing more will be added to its part, from the last layer to the first.
+  using Complete = std::function<void(int layer)>;
+  double LossAndGradient(std::span<const T> weights, const Samples& samples, T scale, std::span<T> gradient,
+                         const Complete& complete = nullptr);
 
  private:
   // Where each part of the model lies in a flat array.
@@ -70,7 +74,8 @@ class Model {
   Parts<U> Split(U* flat) const;
 
   double Forward(const Parts<const T>& weights, const uint8_t* symbols, int count);  // leaves p in scores_
-  void Backward(const Parts<const T>& weights, const uint8_t* symbols, int count, T scale, const Parts<T>& gradient);
+  void Backward(const Parts<const T>& weights, const uint8_t* symbols, int count, T scale, const Parts<T>& gradient,
+                const Complete& complete);
 
   ModelShape shape_;
   std::vector<T> hidden1_, hidden2_, sum_, scores_, delta_;  // a row for each sample of a slice

@@ -182,10 +182,10 @@ class Trainer {
     return absl::OkStatus();
   }
 
-  // In one piece; but codecs want matrices, and each its own.
+  // By layers, each of which travels while those before it are still being computed; to servers in one piece.
   absl::Status RegisterWeights() {
     std::vector<ModelShape::Layer> layers = {{"model", {std::ssize(weights_)}}};
-    if (!options_.compression.empty()) layers = model_.shape().layers();
+    if (!by_servers() || !options_.compression.empty()) layers = model_.shape().layers();
     int64_t begin = 0;
     for (const ModelShape::Layer& layer : layers) {
       const Range range = {begin, begin + layer.count()};
@@ -252,11 +252,8 @@ class Trainer {
   absl::StatusOr<double> Step() {
     const auto started = Clock::now();
     ++step_;
-    float loss = ComputeShard();
+    ASSIGN_OR_RETURN(float loss, ComputeShard());
     if (!by_servers()) RETURN_IF_ERROR(ShareExtras(loss));
-    for (auto piece = pieces_.rbegin(); piece != pieces_.rend(); ++piece) {
-      RETURN_IF_ERROR(optimizer_->Ready(piece->index));
-    }
     RETURN_IF_ERROR(optimizer_->SetLearningRate(Rate()));
     ASSIGN_OR_RETURN(const gyre::StepSummary summary, optimizer_->Step());
     ++times_.steps;
@@ -284,25 +281,38 @@ class Trainer {
     return static_cast<float>(options_.learning_rate * share);
   }
 
-  // The sum over this rank's slices of the step's batch: fills in the gradient, returns the loss. Both are shares of
-  // the mean over the whole batch. A slice's is computed alike on whichever rank, and the sum over slices is exact.
-  float ComputeShard() {
+  // The sum over this rank's slices of the step's batch: fills in the gradient and says what of it is ready, returns
+  // the loss. Both are shares of the mean over the whole batch. A slice's is computed alike on whichever rank, and the
+  // sum over slices is exact.
+  absl::StatusOr<float> ComputeShard() {
     const float scale = 1.0f / static_cast<float>(options_.batch);
     const int64_t width = SliceSize(options_.batch);
     const Range slices = Shard((options_.batch + width - 1) / width, world_.rank(), world_.size());
     float loss = 0;
+    absl::Status ready;
+    const auto add = [this](const Piece& piece) {
+      const auto terms = std::span(slice_gradient_).subspan(static_cast<size_t>(piece.range.first));
+      AddRounded(terms, optimizer_->gradient(piece.index));
+    };
+    const auto finish = [&](int layer) {
+      add(pieces_[static_cast<size_t>(layer)]);
+      ready.Update(optimizer_->Ready(pieces_[static_cast<size_t>(layer)].index));
+    };
     for (const Piece& piece : pieces_) std::ranges::fill(optimizer_->gradient(piece.index), 0.0f);
     for (int64_t slice = slices.first; slice < slices.last; ++slice) {
       const Range range = {slice * width, std::min((slice + 1) * width, options_.batch)};
       DrawSamples(corpus_, options_.context, options_.seed, step_, range, samples_);
       std::fill(slice_gradient_.begin(), slice_gradient_.end(), 0.0f);
-      const double sum = model_.LossAndGradient(weights_, samples_, scale, slice_gradient_);
+      const bool last = !by_servers() && slice + 1 == slices.last;
+      const double sum = last ? model_.LossAndGradient(weights_, samples_, scale, slice_gradient_, finish)
+                              : model_.LossAndGradient(weights_, samples_, scale, slice_gradient_);
       loss += RoundTo(kLossQuantum, static_cast<float>(sum * scale));
-      for (const auto& [index, range] : pieces_) {
-        const auto terms = std::span(slice_gradient_).subspan(static_cast<size_t>(range.first));
-        AddRounded(terms, optimizer_->gradient(index));
-      }
+      if (!last) std::ranges::for_each(pieces_, add);
     }
+    if (by_servers() || slices.first == slices.last) {
+      for (const Piece& piece : pieces_) ready.Update(optimizer_->Ready(piece.index));
+    }
+    RETURN_IF_ERROR(ready);
     return loss;
   }
 

@@ -65,12 +65,13 @@ struct ReducerOptions {
   // What plan() gave once, for the same gradients: no planning. Empty: as described above.
   std::string plan = {};
 
-  // Where buckets are planned by cost, finer and coarser plans are tried in the steps that follow, in turns of 6 steps
-  // each with the plan in use. One takes its place if it was faster by more than 5 % in 3 of 5 rounds, and else is not
-  // tried again. What counts is the slowest rank's time from a step's first gradient to the end of Wait: a message each
-  // turn, none after the last. There are at most 3 trials, of 36 to 60 steps; one that takes half as long again ends
-  // after 12. Which plan wins depends on times: equal inputs need not give equal bits. kInvalidArgument beside `plan`
-  // or `bucket_bytes`; nothing happens with GYRE_FUSION_BYTES, or where gradients are compressed.
+  // Where buckets are planned by cost, finer and coarser plans, and then buckets of fixed sizes, are tried in the steps
+  // that follow, in turns of 6 steps each with the plan in use. One takes its place if it was faster by more than 5 %
+  // in 3 of 5 rounds, and else is not tried again. What counts is the slowest rank's time from a step's first gradient
+  // to the end of Wait: a message each turn, none after the last. There are at most 6 trials, of 36 to 60 steps; one
+  // that takes half as long again ends after 12. Which plan wins depends on times: equal inputs need not give equal
+  // bits. kInvalidArgument beside `plan` or `bucket_bytes`; nothing happens with GYRE_FUSION_BYTES, or where gradients
+  // are compressed.
   bool tune = false;
 
   // How kF32 gradients of two dimensions and 1024 elements or more travel (a Dgc has limits of its own); all others go
@@ -175,9 +176,9 @@ class GYRE_EXPORT GradientReducer {
   // elements each in `values`; all others are zero. Rows that come more than once are added up, on one rank and over
   // all of them, always in the same order (by rank, then as given), so that all ranks get the same bits. Both are
   // copied before it returns. `values` may have another floating-point dtype. No rows are fine.
-  // Rows travel when Wait has seen to the other gradients, in two calls a step for all row gradients together: how
-  // many rows each rank has of each, and the rows. Every rank gets all of them: if a step touches more than a small
-  // part of the parameter, a dense gradient costs less.
+  // Rows travel when their bucket is full, behind its dense gradients, in two calls for all row gradients of the
+  // bucket: how many rows each rank has of each, and the rows. Every rank gets all of them: if a step touches more
+  // than a small part of the parameter, a dense gradient costs less.
   // Errors as Ready; kInvalidArgument also names a row that there is not: the gradient is then not ready.
   absl::Status ReadyRows(int index, std::span<const int64_t> rows, ConstTensorView values);
 

@@ -1,22 +1,35 @@
 #include "fusion/tuner.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace gyre::fusion {
 
-Tuner::Tuner(int plans, int first) : plans_(plans), best_(first) {
+Tuner::Tuner(int plans, int first, int others) : plans_(plans), others_(others), end_(plans), best_(first) {
   Try(first + direction_);
 }
 
-// Or in the other direction, or nothing, where that leads out of the list.
+// Or in the other direction, or in the other list, where that leads out of the one in course.
 void Tuner::Try(int plan) {
-  const bool exists = plan >= 0 && plan < plans_;
-  if (!exists && direction_ > 0 && !moved_) {
-    direction_ = -1;
-    return Try(best_ + direction_);
-  }
-  trial_ = exists ? plan : -1;
+  if (plan >= begin_ && plan < end_) return Challenge(plan);
+  if (direction_ < 0 || moved_) return TryOthers();
+  direction_ = -1;
+  Try(best_ + direction_);
+}
+
+void Tuner::Challenge(int plan) {
+  trial_ = plan;
   won_ = lost_ = 0;
+}
+
+// Once.
+void Tuner::TryOthers() {
+  trial_ = -1;
+  if (begin_ == plans_ || others_ == 0) return;
+  begin_ = plans_;
+  end_ = plans_ + others_;
+  enters_ = true;
+  Challenge(begin_ + others_ / 2);
 }
 
 bool Tuner::EndStep(double seconds) {
@@ -49,12 +62,16 @@ void Tuner::EndRound(double seconds) {
 }
 
 void Tuner::EndTrial(bool won) {
-  if (won) {
+  if (std::exchange(enters_, false)) {
+    if (!won) return TryOthers();
+    best_ = trial_;
+    direction_ = 1;
+    moved_ = false;
+  } else if (won) {
     best_ = trial_;
     moved_ = true;
   } else if (moved_ || direction_ < 0) {
-    trial_ = -1;
-    return;
+    return TryOthers();
   } else {
     direction_ = -1;
   }

@@ -5,7 +5,9 @@
 // coarser one against it: both are used for kTurnSteps steps in turn, which is a round. It is decided by best of
 // kRounds rounds, so that a slow minute of the machine, which hits both turns of a round, says nothing, and neither do
 // two odd rounds. A plan that wins takes the other's place, and the next one in the same direction is tried; if the
-// coarser one loses, the finer one is tried. No plan is tried twice, so there is nothing to flap between.
+// coarser one loses, the finer one is tried. When that has ended, the middle one of a second list, of plans made in
+// another way, is set against the one that won; if it wins, its neighbours are tried likewise. No plan is tried twice,
+// so there is nothing to flap between.
 #pragma once
 
 #include <array>
@@ -20,8 +22,9 @@ class Tuner {
   static constexpr double kGain = 0.05;     // of the time of the plan in use: a round's winner saves more
   static constexpr double kHopeless = 1.5;  // times that: the trial ends with its first such round
 
-  // There are `plans`, of which number `first` is in use. REQUIRES: 0 <= first < plans.
-  Tuner(int plans, int first);
+  // There are `plans`, of which number `first` is in use, and behind them `others`, the second list. REQUIRES: 0 <=
+  // first < plans, 0 <= others.
+  Tuner(int plans, int first, int others = 0);
 
   bool over() const { return trial_ < 0; }                       // current() stays
   int best() const { return best_; }                             // the plan in use, whatever is tried
@@ -40,12 +43,16 @@ class Tuner {
   void EndRound(double seconds);
   void EndTrial(bool won);
   void Try(int plan);
+  void Challenge(int plan);
+  void TryOthers();
 
-  const int plans_;
+  const int plans_, others_;
+  int begin_ = 0, end_;  // the list in course
   int best_;
-  int trial_ = -1;      // -1: none is left
-  int direction_ = 1;   // of the trial: 1 is coarser
-  bool moved_ = false;  // a trial was won: what lies in the other direction has lost
+  int trial_ = -1;       // -1: none is left
+  int direction_ = 1;    // of the trial: 1 is coarser
+  bool moved_ = false;   // a trial was won: what lies in the other direction has lost
+  bool enters_ = false;  // the trial is the second list's first
   bool trials_turn_ = false;
   double best_seconds_ = 0;  // of the round's first turn
   int won_ = 0, lost_ = 0;   // rounds of the trial

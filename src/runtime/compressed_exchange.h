@@ -23,6 +23,7 @@
 #include "collectives/call.h"
 #include "compression/state.h"
 #include "gyre/compression.h"
+#include "runtime/call_sequence.h"
 
 namespace gyre::internal {
 
@@ -62,10 +63,8 @@ struct ExchangePart {
 };
 
 // Of all gradients of one reducer. Not thread-safe.
-class CompressedExchange {
+class CompressedExchange : public CallSequence {
  public:
-  virtual ~CompressedExchange() = default;
-
   // Begins step `step` (1 the first). `norm`: of the covered gradients of this rank, if WantsNorm.
   virtual void BeginStep(int64_t /*step*/, double /*norm*/) {}
   virtual bool WantsNorm() const { return false; }
@@ -84,14 +83,10 @@ class CompressedExchange {
   // Begins the exchange of a part, whose memory must stay until it has ended. One at a time.
   virtual void Begin(ExchangePart part) = 0;
 
-  // Goes on: the first call, then the next one each time that one has ended well; nothing once the results are there.
-  // What the calls read and write stays until then. Their timeouts are the caller's to set. Errors are this rank's own:
+  // Errors:
   //   kFailedPrecondition  a gradient is not finite and the options refuse it
   //   kDataLoss            what another rank sent cannot be read
-  virtual absl::StatusOr<std::optional<Call>> Next() = 0;
-
-  // Whether the call that Next gave last is of the ranks of this host alone.
-  virtual bool within_host() const { return false; }
+  absl::StatusOr<std::optional<Call>> Next() override = 0;
 
   // Whether ranks reduce gradients in their host's memory first, and keep of them only pieces: then parts that go dense
   // are exchanged too (ExchangePart::dense), rather than flushed.

@@ -271,9 +271,9 @@ void Compressor::BeginStep(const std::vector<fusion::Part>& parts, const fusion:
   begun_ = true;
 }
 
-absl::StatusOr<CompressedCall*> Compressor::Launch(size_t part, const std::vector<fusion::Part>& parts,
-                                                   const fusion::Gradients& gradients,
-                                                   std::chrono::milliseconds timeout) {
+absl::StatusOr<SequenceCall*> Compressor::Launch(size_t part, const std::vector<fusion::Part>& parts,
+                                                 const fusion::Gradients& gradients,
+                                                 std::chrono::milliseconds timeout) {
   if (!begun_) BeginStep(parts, gradients);
   if (parts[part].dtype != DType::kF32) return nullptr;
   ExchangePart what = PartOf(parts[part], gradients);
@@ -281,13 +281,18 @@ absl::StatusOr<CompressedCall*> Compressor::Launch(size_t part, const std::vecto
   if (dense_) {
     const bool any = std::ranges::any_of(what.tensors, [this](int tensor) { return covers(tensor); });
     what.dense = any && exchange_->reduces_in_host();
-    if (what.dense) return &call_.emplace(ranks_, *exchange_, std::move(what), timeout);
+    if (what.dense) return Begin(std::move(what), timeout);
     for (size_t i = 0; i < what.tensors.size(); ++i) {
       if (covers(what.tensors[i])) RETURN_IF_ERROR(exchange_->Flush(what.tensors[i], what.values[i]));
     }
     return nullptr;
   }
-  return &call_.emplace(ranks_, *exchange_, std::move(what), timeout);
+  return Begin(std::move(what), timeout);
+}
+
+SequenceCall* Compressor::Begin(ExchangePart part, std::chrono::milliseconds timeout) {
+  exchange_->Begin(std::move(part));
+  return &call_.emplace(ranks_, *exchange_, timeout);
 }
 
 bool Compressor::Prepare(size_t part, const std::vector<fusion::Part>& parts, const fusion::Gradients& gradients) {

@@ -19,7 +19,7 @@
 #include "fusion/plan.h"
 #include "gyre/communicator.h"
 #include "gyre/reducer.h"
-#include "runtime/compressed_call.h"
+#include "runtime/call_sequence.h"
 #include "runtime/compressed_exchange.h"
 #include "runtime/compression_cost.h"
 
@@ -65,8 +65,8 @@ class Compressor {
 
   // The part's gradients are ready in `buffer`: the operation that exchanges them there, whose clock is yet to be
   // started; null: they go dense, with what was kept of them. An error is this rank's own.
-  absl::StatusOr<CompressedCall*> Launch(size_t part, const std::vector<fusion::Part>& parts,
-                                         const fusion::Gradients& gradients, std::chrono::milliseconds timeout);
+  absl::StatusOr<SequenceCall*> Launch(size_t part, const std::vector<fusion::Part>& parts,
+                                       const fusion::Gradients& gradients, std::chrono::milliseconds timeout);
 
   // Does some of the work of a later part, whose gradients are ready, while another's operation waits. False: none is
   // left to do before its Launch.
@@ -90,6 +90,7 @@ class Compressor {
              std::unique_ptr<CompressedExchange> exchange, const NetworkShape& network);
   bool Pays(const fusion::Part& part) const;
   ExchangePart PartOf(const fusion::Part& part, const fusion::Gradients& gradients) const;
+  SequenceCall* Begin(ExchangePart part, std::chrono::milliseconds timeout);
   void BeginStep(const std::vector<fusion::Part>& parts, const fusion::Gradients& gradients);
 
   const CommunicatorState& ranks_;
@@ -104,7 +105,7 @@ class Compressor {
   std::vector<bool> prepared_;    // likewise: Prepare has nothing left to do in this step
   int64_t step_ = 0;
   bool begun_ = false;
-  std::optional<CompressedCall> call_;
+  std::optional<SequenceCall> call_;
   bool dense_ = false;  // call_ is of a part that goes dense
   int calls_ = 0;
   int64_t sent_bytes_ = 0;

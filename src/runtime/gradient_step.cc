@@ -42,7 +42,7 @@ GradientStep::GradientStep(const CommunicatorState& communicator, fusion::Gradie
 void GradientStep::Restart(int64_t number) {
   Pollable::Restart();
   number_ = number;
-  next_ = 0;
+  next_ = next_rows_ = 0;
   ended_ = false;
   waits_since_ = TimePoint{};
   missing_ = -1;
@@ -66,12 +66,12 @@ bool GradientStep::AddWaits(std::vector<pollfd>& waits) const {
 shm::Progress GradientStep::Poll() {
   if (ended_) return shm::Progress::kDone;
   if (call_ == nullptr) {
-    if (gradients_.only_adds() || next_ == parts_.size()) {
+    if (gradients_.only_adds() || (next_ == parts_.size() && RowsDue() == nullptr)) {
       if (readiness_.remaining() != 0) return shm::Progress::kNone;  // some are added up, or have no elements
       ended_ = true;
       return shm::Progress::kDone;
     }
-    if (!MayLaunch(next_)) return shm::Progress::kNone;
+    if (!MayLaunchNext()) return shm::Progress::kNone;
     if (absl::Status launched = Launch(); !launched.ok()) {
       Break(launched);
       End(std::move(launched));
@@ -105,6 +105,17 @@ GradientStep::Waited GradientStep::longest_wait() const {
   return {static_cast<int>(longest - waited_.begin()), *longest};
 }
 
+// What comes next, if that is row gradients.
+const GradientStep::RowPart* GradientStep::RowsDue() const {
+  const bool due = next_rows_ < row_parts_.size() && row_parts_[next_rows_].before == next_;
+  return due ? &row_parts_[next_rows_] : nullptr;
+}
+
+bool GradientStep::MayLaunchNext() const {
+  const RowPart* const rows = RowsDue();
+  return rows != nullptr ? readiness_.full(rows->bucket) : MayLaunch(next_);
+}
+
 bool GradientStep::MayLaunch(size_t part) const {
   const bool waits_for_all = settings_.compressor != nullptr && settings_.compressor->waits_for_all();
   return waits_for_all ? readiness_.remaining() == 0 : readiness_.full(parts_[part].bucket);
@@ -114,7 +125,7 @@ bool GradientStep::MayLaunch(size_t part) const {
 // for which what arrives meanwhile has to wait.
 bool GradientStep::PrepareLater() {
   if (settings_.compressor == nullptr) return false;
-  for (size_t part = next_ + 1; part < parts_.size() && MayLaunch(part); ++part) {
+  for (size_t part = rows_ ? next_ : next_ + 1; part < parts_.size() && MayLaunch(part); ++part) {
     if (settings_.compressor->Prepare(part, parts_, gradients_)) return true;
   }
   return false;
@@ -122,6 +133,20 @@ bool GradientStep::PrepareLater() {
 
 // An error is this rank's own.
 absl::Status GradientStep::Launch() {
+  if (const RowPart* const rows = RowsDue(); rows != nullptr) {
+    settings_.rows->Begin(rows->tensors);
+    call_ = &rows_.emplace(communicator_, *settings_.rows, settings_.timeout);
+  } else {
+    RETURN_IF_ERROR(LaunchPart());
+  }
+  launched_ = std::chrono::steady_clock::now();
+  waits_since_ = launched_;
+  call_->StartClock(launched_);
+  SetDeadline(call_->deadline());
+  return absl::OkStatus();
+}
+
+absl::Status GradientStep::LaunchPart() {
   if (settings_.compressor != nullptr) {
     auto compressed = settings_.compressor->Launch(next_, parts_, gradients_, settings_.timeout);
     if (!compressed.ok()) return Annotate(compressed.status(), absl::StrCat("step ", number_));
@@ -143,10 +168,6 @@ absl::Status GradientStep::Launch() {
   } else {
     call_ = &within_host_.emplace(group(), call, SignatureOf(call));
   }
-  launched_ = std::chrono::steady_clock::now();
-  waits_since_ = launched_;
-  call_->StartClock(launched_);
-  SetDeadline(call_->deadline());
   return absl::OkStatus();
 }
 
@@ -156,7 +177,7 @@ void GradientStep::TellObserver(const absl::Status& status) const {
   observer->Ended({.activity = Activity::kBucket,
                    .asynchronous = true,
                    .failed = !status.ok(),
-                   .bytes = gradients_.BufferOf(parts_[next_]).bytes(),
+                   .bytes = rows_ ? settings_.rows->part_bytes() : gradients_.BufferOf(parts_[next_]).bytes(),
                    .begin = launched_,
                    .end = std::chrono::steady_clock::now()});
 }
@@ -165,6 +186,9 @@ void GradientStep::TellObserver(const absl::Status& status) const {
 bool GradientStep::Deliver() {
   absl::Status status = call_->status();
   TellObserver(status);
+  const bool rows = rows_.has_value();
+  if (rows && rows_->failed_here()) Break(status);
+  rows_.reset();
   if (compressed_ != nullptr) {
     if (compressed_->failed_here()) Break(status);
     settings_.compressor->Finish();
@@ -175,9 +199,12 @@ bool GradientStep::Deliver() {
   over_hosts_.reset();
   waits_since_ = TimePoint{};
   SetDeadline(TimePoint::max());
-  if (!status.ok()) return !End(Annotate(status, NameOf(parts_[next_])));
-  gradients_.Deliver(parts_[next_]);
-  ++next_;
+  if (!status.ok()) return !End(Annotate(status, NameOfNext()));
+  if (rows) {
+    ++next_rows_;
+  } else {
+    gradients_.Deliver(parts_[next_++]);
+  }
   return true;
 }
 
@@ -205,12 +232,12 @@ void GradientStep::WarnIfLate(TimePoint now) {
                                          std::chrono::duration<double>(now - waits_since_).count());
 }
 
-// What the call in course waits for; of a compressed one nobody can say.
+// What the call in course waits for; of a compressed one, or of rows, nobody can say.
 std::string GradientStep::Awaited() {
   std::string ranks;
   if (over_hosts_ != nullptr) ranks = over_hosts_->Awaited();
   if (within_host_) ranks = within_host_->Awaited();
-  return absl::StrCat(NameOf(parts_[next_]), ": ", ranks.empty() ? "under way" : absl::StrCat("waiting for ", ranks));
+  return absl::StrCat(NameOfNext(), ": ", ranks.empty() ? "under way" : absl::StrCat("waiting for ", ranks));
 }
 
 // Between calls: whether there is cause to wait no longer for gradients of this rank.
@@ -254,8 +281,11 @@ void GradientStep::Break(const absl::Status& status) {
   }
 }
 
-std::string GradientStep::NameOf(const fusion::Part& part) const {
-  return absl::StrCat("step ", number_, ", gradients ", Names(gradients_.tensors(), part.tensors));
+// What is in course, or comes next.
+std::string GradientStep::NameOfNext() const {
+  const RowPart* const rows = RowsDue();
+  return absl::StrCat("step ", number_, rows != nullptr ? ", row gradients " : ", gradients ",
+                      Names(gradients_.tensors(), rows != nullptr ? rows->tensors : parts_[next_].tensors));
 }
 
 // What this rank waits for.

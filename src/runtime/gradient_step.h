@@ -1,6 +1,6 @@
 // GradientStep: one step's reduction as one operation: the parts of a plan, one call after the other, each as soon as
-// its bucket is full. It is queued once a step and used again in the next, so that a step allocates nothing (within a
-// host).
+// its bucket is full, and the bucket's row gradients behind its parts. It is queued once a step and used again in the
+// next, so that a step allocates nothing (within a host).
 #pragma once
 
 #include <atomic>
@@ -18,8 +18,10 @@
 #include "fusion/gradients.h"
 #include "fusion/layout.h"
 #include "fusion/readiness.h"
+#include "runtime/call_sequence.h"
 #include "runtime/composition.h"
 #include "runtime/compressor.h"
+#include "runtime/row_exchange.h"
 
 namespace gyre::internal {
 
@@ -32,14 +34,25 @@ class GradientStep final : public Pollable {
     double postscale;
     std::chrono::milliseconds timeout;
     Compressor* compressor = nullptr;  // outlives it; null: all goes dense
+    RowExchange* rows = nullptr;       // outlives it; null: there are none
+  };
+
+  // The row gradients of a bucket.
+  struct RowPart {
+    int bucket;
+    size_t before;  // of the parts: the one that follows it
+    std::vector<int> tensors;
   };
 
   // All must outlive it.
   GradientStep(const CommunicatorState& communicator, fusion::Gradients& gradients, const fusion::Readiness& readiness,
                const Settings& settings);
 
-  // From now on these are the parts. REQUIRES: not queued.
-  void Follow(std::vector<fusion::Part> parts) { parts_ = std::move(parts); }
+  // From now on these are the parts. `rows`: in the order of buckets. REQUIRES: not queued.
+  void Follow(std::vector<fusion::Part> parts, std::vector<RowPart> rows) {
+    parts_ = std::move(parts);
+    row_parts_ = std::move(rows);
+  }
   const std::vector<fusion::Part>& parts() const { return parts_; }
   const Settings& settings() const { return settings_; }
 
@@ -73,10 +86,13 @@ class GradientStep final : public Pollable {
   bool AddWaits(std::vector<pollfd>& waits) const override;
 
  private:
+  const RowPart* RowsDue() const;
   bool MayLaunch(size_t part) const;
+  bool MayLaunchNext() const;
   void NoteWait(shm::Progress progress);
   bool PrepareLater();
   absl::Status Launch();
+  absl::Status LaunchPart();
   bool Deliver();
   void TellObserver(const absl::Status& status) const;
   bool End(absl::Status status);
@@ -86,7 +102,7 @@ class GradientStep final : public Pollable {
   bool FailLate();
   void Break(const absl::Status& status);
   void SetDeadline(TimePoint at) { deadline_.store(at.time_since_epoch().count(), std::memory_order_relaxed); }
-  std::string NameOf(const fusion::Part& part) const;
+  std::string NameOfNext() const;
   std::string Absent() const;
   Group& group() const { return *communicator_.group(); }
 
@@ -95,11 +111,14 @@ class GradientStep final : public Pollable {
   const fusion::Readiness& readiness_;
   const Settings settings_;
   std::vector<fusion::Part> parts_;
+  std::vector<RowPart> row_parts_;
   int64_t number_ = 0;
   size_t next_ = 0;                                    // part
+  size_t next_rows_ = 0;                               // row part
   std::optional<AllReduce> within_host_;               // the call in course, or
   std::shared_ptr<HierarchicalOperation> over_hosts_;  // likewise
-  CompressedCall* compressed_ = nullptr;               // likewise, the compressor's
+  SequenceCall* compressed_ = nullptr;                 // likewise, the compressor's
+  std::optional<SequenceCall> rows_;                   // likewise, of row gradients
   Pollable* call_ = nullptr;                           // which of them
   TimePoint launched_;                                 // when that was
   TimePoint waits_since_{};                            // between calls; not set: from the next check on

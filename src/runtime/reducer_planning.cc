@@ -90,7 +90,7 @@ absl::StatusOr<fusion::CostModel> MeasureCost(Communicator& communicator, std::s
 
 absl::StatusOr<std::vector<fusion::Plan>> PlanTogether(Communicator& communicator,
                                                        std::span<const fusion::TensorInfo> tensors,
-                                                       std::vector<double> ready, const fusion::CostModel& cost,
+                                                       std::vector<double>& ready, const fusion::CostModel& cost,
                                                        std::span<const double> grains, const CallOptions& options) {
   RETURN_IF_ERROR(communicator.AllReduce(ready, {.op = ReduceOp::kMax, .timeout = options.timeout}));
   std::vector<fusion::Plan> plans;

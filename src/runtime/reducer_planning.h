@@ -20,11 +20,11 @@ absl::StatusOr<fusion::CostModel> MeasureCost(Communicator& communicator, std::s
                                               const CallOptions& options);
 
 // The plans by cost, one for each of `grains` (fusion::PlanCautiously), for gradients that are ready when they are so
-// on the last rank. `ready`: this rank's, by tensor. A call for the times' maximum, and one for each plan as rank 0 has
-// made it, so that all have the same whatever they measured.
+// on the last rank. `ready`: this rank's, by tensor; becomes the last rank's. A call for the times' maximum, and one
+// for each plan as rank 0 has made it, so that all have the same whatever they measured.
 absl::StatusOr<std::vector<fusion::Plan>> PlanTogether(Communicator& communicator,
                                                        std::span<const fusion::TensorInfo> tensors,
-                                                       std::vector<double> ready, const fusion::CostModel& cost,
+                                                       std::vector<double>& ready, const fusion::CostModel& cost,
                                                        std::span<const double> grains, const CallOptions& options);
 
 // Rank 0's plan becomes everyone's, in one call. `plan`: as rank 0 has it; elsewhere it does not matter. kDataLoss if

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
@@ -24,6 +25,21 @@ constexpr int64_t kFirstRecorded = 2, kLastTimed = 4;
 // Of the plans that are tried; 1 is the one without trials. Neighbours differ by enough to tell.
 constexpr std::array<double, 1> kPlanned = {1};
 constexpr std::array<double, 5> kTried = {0.25, 0.5, 1, 2, 4};
+
+// Of buckets that are filled up to one size, which are tried after them.
+constexpr std::array<int64_t, 3> kTriedBytes = {4 << 20, 8 << 20, 16 << 20};
+
+// In the order of readiness: the same on all ranks, if the times are.
+std::vector<fusion::Plan> PlansBySize(std::span<const fusion::TensorInfo> tensors, std::span<const double> ready) {
+  std::vector<int> order(tensors.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, {}, [&](int tensor) { return ready[static_cast<size_t>(tensor)]; });
+  std::vector<fusion::Plan> plans;
+  for (const int64_t bytes : kTriedBytes) plans.push_back(PlanBySize(tensors, order, bytes));
+  const auto [first_double, end] = std::ranges::unique(plans);
+  plans.erase(first_double, end);
+  return plans;
+}
 
 }  // namespace
 
@@ -57,15 +73,21 @@ absl::Status GradientReducer::State::PlanBySizes(StepSummary& summary) {
 
 absl::Status GradientReducer::State::PlanByCosts(StepSummary& summary) {
   const std::span<const double> grains = options_.tune ? std::span<const double>(kTried) : kPlanned;
-  ASSIGN_OR_RETURN(
-      std::vector<fusion::Plan> plans,
-      internal::PlanTogether(*communicator_, tensors_, ready_times_->Median(), cost_, grains, call_options()));
+  std::vector<double> ready = ready_times_->Median();
+  ASSIGN_OR_RETURN(std::vector<fusion::Plan> plans,
+                   internal::PlanTogether(*communicator_, tensors_, ready, cost_, grains, call_options()));
   summary.control_messages += 1 + static_cast<int>(plans.size());
   const fusion::Plan planned = plans[plans.size() / 2];
   const auto [first_double, end] = std::ranges::unique(plans);
   plans.erase(first_double, end);
   const auto first = static_cast<int>(std::ranges::find(plans, planned) - plans.begin());
-  fusion::Tuner tuner(static_cast<int>(plans.size()), first);
+  const auto by_cost = static_cast<int>(plans.size());
+  if (options_.tune) {
+    for (fusion::Plan& plan : PlansBySize(tensors_, ready)) {
+      if (std::ranges::find(plans, plan) == plans.end()) plans.push_back(std::move(plan));
+    }
+  }
+  fusion::Tuner tuner(by_cost, first, static_cast<int>(plans.size()) - by_cost);
   Follow(planned);
   if (tuner.over()) {
     Settle();

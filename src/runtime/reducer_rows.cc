@@ -1,6 +1,8 @@
 // What GradientReducer does with gradients that are given as rows.
 #include <algorithm>
+#include <iterator>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -19,7 +21,11 @@ absl::StatusOr<int> GradientReducer::State::RegisterRows(std::string_view name, 
 
 // In the order of places, which is the same on all ranks.
 std::unique_ptr<internal::RowExchange> GradientReducer::State::MakeRowExchange() const {
-  auto exchange = std::make_unique<internal::RowExchange>(tensors_);
+  const int ranks = communicator_->size();
+  const double divisor = options_.op == ReduceOp::kAverage ? ranks : 1;
+  const internal::RowExchange::Settings settings{
+      .ranks = ranks, .scale_source = options_.prescale, .scale_result = postscale() / divisor};
+  auto exchange = std::make_unique<internal::RowExchange>(tensors_, settings);
   auto shapes = row_shapes_;
   for (auto& [index, shape] : shapes) index = places_[static_cast<size_t>(index)];
   std::ranges::sort(shapes, {}, [](const auto& entry) { return entry.first; });
@@ -62,13 +68,19 @@ absl::Status GradientReducer::State::ScatterRows(int index, TensorView dense) co
   return absl::OkStatus();
 }
 
-absl::Status GradientReducer::State::ReduceRows() {
-  const auto& settings = step_->settings();
-  const double postscale =
-      settings.op == ReduceOp::kAverage ? settings.postscale / communicator_->size() : settings.postscale;
-  absl::Status reduced = rows_->Exchange(*communicator_, settings.prescale, postscale, call_options());
-  if (reduced.ok()) return reduced;
-  return Annotate(reduced, absl::StrCat("step ", steps_ + 1, ", row gradients"));
+// Behind the last part of their bucket, which every rank has at the same place of the plan.
+std::vector<internal::GradientStep::RowPart> GradientReducer::State::MakeRowParts(
+    const std::vector<fusion::Part>& parts) const {
+  std::vector<internal::GradientStep::RowPart> row_parts;
+  for (int bucket = 0; bucket < static_cast<int>(plan_.buckets.size()); ++bucket) {
+    std::vector<int> tensors;
+    std::ranges::copy_if(plan_.buckets[static_cast<size_t>(bucket)].tensors, std::back_inserter(tensors),
+                         [this](int place) { return rows_->has(place); });
+    if (tensors.empty()) continue;
+    const auto before = std::ranges::upper_bound(parts, bucket, {}, &fusion::Part::bucket) - parts.begin();
+    row_parts.push_back({bucket, static_cast<size_t>(before), std::move(tensors)});
+  }
+  return row_parts;
 }
 
 }  // namespace gyre

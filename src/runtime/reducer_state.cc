@@ -76,7 +76,8 @@ absl::Status GradientReducer::State::Start() {
                                                                                     .prescale = options_.prescale,
                                                                                     .postscale = postscale(),
                                                                                     .timeout = timeout_,
-                                                                                    .compressor = compressor_.get()});
+                                                                                    .compressor = compressor_.get(),
+                                                                                    .rows = rows_.get()});
   Follow(std::move(plan_));
   if (compressor_ != nullptr) compressor_->Restart(steps_ + 1);
   RETURN_IF_ERROR(PrepareToPlan());
@@ -132,7 +133,9 @@ absl::Status GradientReducer::State::Allocate(int64_t bytes) {
 void GradientReducer::State::Follow(fusion::Plan plan) {
   plan_ = std::move(plan);
   const bool one_host = communicator_->node_count() == 1;
-  step_->Follow(MakeParts(tensors_, plan_, gradients_->layout(), one_host ? kOwnCallBytes : INT64_MAX));
+  auto parts = MakeParts(tensors_, plan_, gradients_->layout(), one_host ? kOwnCallBytes : INT64_MAX);
+  auto row_parts = MakeRowParts(parts);
+  step_->Follow(std::move(parts), std::move(row_parts));
   if (compressor_ != nullptr) compressor_->Follow(step_->parts());
   readiness_->Follow(plan_);
 }
@@ -280,7 +283,7 @@ absl::Status GradientReducer::State::Reduce(StepSummary& summary) {
     RETURN_IF_ERROR(step_->status());
   }
   if (gradients_->only_adds()) return absl::OkStatus();
-  RETURN_IF_ERROR(ReduceRows());
+  rows_->FinishStep();
   summary.exposed_seconds = Seconds(std::chrono::steady_clock::now() - started);
   return absl::OkStatus();
 }

@@ -70,7 +70,7 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
     Tuning(std::vector<fusion::Plan> those, const fusion::Tuner& which, int first)
         : plans(std::move(those)), tuner(which), followed(first) {}
 
-    const std::vector<fusion::Plan> plans;  // from the finest to the coarsest, neighbours differ
+    const std::vector<fusion::Plan> plans;  // by cost, from the finest to the coarsest, then by size likewise
     fusion::Tuner tuner;
     int followed;                                   // plan
     std::atomic<Duration::rep> first_gradient = 0;  // when it came in this step; 0: not yet
@@ -81,7 +81,7 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   absl::Status Allocate(int64_t bytes);
   absl::Status MakeCompressor();
   std::unique_ptr<internal::RowExchange> MakeRowExchange() const;
-  absl::Status ReduceRows();
+  std::vector<internal::GradientStep::RowPart> MakeRowParts(const std::vector<fusion::Part>& parts) const;
   absl::Status CheckIndex(int index) const;
   absl::Status Claim(int place);
   void Complete(int place);

@@ -3,6 +3,7 @@
 #include <array>
 #include <numeric>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -14,7 +15,8 @@ namespace gyre::internal {
 
 void RowExchange::Add(int place, const fusion::RowShape& shape) {
   at_[static_cast<size_t>(place)] = static_cast<int>(gradients_.size());
-  gradients_.push_back({place, fusion::RowSum(shape), fusion::RowSum(shape), fusion::RowSum(shape)});
+  const fusion::RowSum none(shape);
+  gradients_.push_back({.place = place, .own = none, .spare = none, .arrived = none, .result = none});
 }
 
 absl::Status RowExchange::Check(int place, const RowsView& given) const {
@@ -42,72 +44,97 @@ void RowExchange::Give(int place, const RowsView& given) {
   std::swap(gradient.own, gradient.spare);
 }
 
-absl::Status RowExchange::Exchange(Communicator& communicator, double prescale, double postscale,
-                                   const CallOptions& options) {
-  if (gradients_.empty()) return absl::OkStatus();
-  std::vector<int64_t> own;
-  for (const Gradient& gradient : gradients_) own.push_back(std::ssize(gradient.own.view().rows));
-  counts_.resize(own.size() * static_cast<size_t>(communicator.size()));
-  RETURN_IF_ERROR(communicator.AllGather(own, counts_, options));
-  RETURN_IF_ERROR(CheckCounts(communicator.size()));
-  const std::vector<int64_t> bytes_of = Pack(communicator.size());
-  incoming_.resize(static_cast<size_t>(std::accumulate(bytes_of.begin(), bytes_of.end(), int64_t{0})));
-  RETURN_IF_ERROR(communicator.AllGatherV({outgoing_.data(), std::ssize(outgoing_), DType::kU8}, bytes_of,
-                                          {incoming_.data(), std::ssize(incoming_), DType::kU8}, options));
-  return Merge(bytes_of, prescale, postscale);
+void RowExchange::Begin(const std::vector<int>& places) {
+  part_.clear();
+  for (const int place : places) part_.push_back(static_cast<size_t>(at_[static_cast<size_t>(place)]));
+  round_ = 0;
+}
+
+absl::StatusOr<std::optional<Call>> RowExchange::Next() {
+  switch (round_++) {
+    case 0: return GatherCounts();
+    case 1: return GatherRows();
+    default: RETURN_IF_ERROR(Merge()); return std::nullopt;
+  }
+}
+
+Call RowExchange::GatherCounts() {
+  own_counts_.clear();
+  for (size_t i = 0; i < part_.size(); ++i) own_counts_.push_back(std::ssize(part(i).own.view().rows));
+  numbers_of_.assign(static_cast<size_t>(settings_.ranks), std::ssize(own_counts_));
+  counts_.resize(own_counts_.size() * numbers_of_.size());
+  ++next_step_.calls;
+  return {.kind = CallKind::kAllGather, .in = own_counts_, .out = counts_, .counts = numbers_of_};
 }
 
 // A rank sends every row once.
-absl::Status RowExchange::CheckCounts(int ranks) const {
+absl::Status RowExchange::CheckCounts() const {
   for (size_t i = 0; i < counts_.size(); ++i) {
-    const Gradient& gradient = gradients_[i % gradients_.size()];
+    const Gradient& gradient = part(i % part_.size());
     if (counts_[i] >= 0 && counts_[i] <= gradient.own.shape().rows) continue;
-    return absl::DataLossError(absl::StrCat("rank ", i / gradients_.size(), " of ", ranks, " has ", counts_[i],
+    return absl::DataLossError(absl::StrCat("rank ", i / part_.size(), " of ", settings_.ranks, " has ", counts_[i],
                                             " rows of ", gradient.own.shape().rows));
   }
   return absl::OkStatus();
 }
 
-// Fills outgoing_. Returns how many bytes each rank sends.
-std::vector<int64_t> RowExchange::Pack(int ranks) {
-  std::vector<int64_t> bytes_of(static_cast<size_t>(ranks));
-  for (size_t i = 0; i < counts_.size(); ++i) {
-    const fusion::RowShape& shape = gradients_[i % gradients_.size()].own.shape();
-    bytes_of[i / gradients_.size()] += fusion::RowSum::PackedBytes(shape, counts_[i]);
-  }
+// Fills outgoing_.
+void RowExchange::Pack() {
   int64_t total = 0;
-  for (const Gradient& gradient : gradients_) total += gradient.own.packed_bytes();
+  for (size_t i = 0; i < part_.size(); ++i) total += part(i).own.packed_bytes();
   outgoing_.resize(static_cast<size_t>(total));
   std::span<std::byte> rest(outgoing_);
-  for (Gradient& gradient : gradients_) {
-    const auto bytes = static_cast<size_t>(gradient.own.packed_bytes());
-    gradient.own.Pack(rest.first(bytes));
+  for (size_t i = 0; i < part_.size(); ++i) {
+    fusion::RowSum& own = part(i).own;
+    const auto bytes = static_cast<size_t>(own.packed_bytes());
+    own.Pack(rest.first(bytes));
     rest = rest.subspan(bytes);
-    gradient.own.Clear();
+    own.Clear();
   }
-  return bytes_of;
+}
+
+absl::StatusOr<Call> RowExchange::GatherRows() {
+  RETURN_IF_ERROR(CheckCounts());
+  Pack();
+  bytes_of_.assign(static_cast<size_t>(settings_.ranks), 0);
+  for (size_t i = 0; i < counts_.size(); ++i) {
+    bytes_of_[i / part_.size()] += fusion::RowSum::PackedBytes(part(i % part_.size()).own.shape(), counts_[i]);
+  }
+  incoming_.resize(static_cast<size_t>(std::accumulate(bytes_of_.begin(), bytes_of_.end(), int64_t{0})));
+  ++next_step_.calls;
+  next_step_.sent_bytes += std::ssize(outgoing_);
+  return Call{.kind = CallKind::kAllGather,
+              .in = {outgoing_.data(), std::ssize(outgoing_), DType::kU8},
+              .out = {incoming_.data(), std::ssize(incoming_), DType::kU8},
+              .counts = bytes_of_};
 }
 
 // From incoming_: rank by rank, gradient by gradient.
-absl::Status RowExchange::Merge(const std::vector<int64_t>& bytes_of, double prescale, double postscale) {
-  const size_t ranks = bytes_of.size();
-  std::vector<std::vector<RowsView>> sources(gradients_.size(), std::vector<RowsView>(ranks));
+absl::Status RowExchange::Merge() {
+  const size_t ranks = bytes_of_.size();
+  std::vector<std::vector<RowsView>> sources(part_.size(), std::vector<RowsView>(ranks));
   std::span<const std::byte> rest(incoming_);
   for (size_t rank = 0; rank < ranks; ++rank) {
-    for (size_t g = 0; g < gradients_.size(); ++g) {
-      const Gradient& gradient = gradients_[g];
-      const int64_t rows = counts_[rank * gradients_.size() + g];
-      const auto bytes = static_cast<size_t>(fusion::RowSum::PackedBytes(gradient.own.shape(), rows));
-      const absl::Status unpacked = Unpack(gradient.own.shape(), rows, rest.first(bytes), sources[g][rank]);
-      if (!unpacked.ok()) {
-        const std::string& name = tensors_[static_cast<size_t>(gradient.place)].name;
+    for (size_t i = 0; i < part_.size(); ++i) {
+      const int64_t rows = counts_[rank * part_.size() + i];
+      const fusion::RowShape& shape = part(i).own.shape();
+      const auto bytes = static_cast<size_t>(fusion::RowSum::PackedBytes(shape, rows));
+      if (const absl::Status unpacked = Unpack(shape, rows, rest.first(bytes), sources[i][rank]); !unpacked.ok()) {
+        const std::string& name = tensors_[static_cast<size_t>(part(i).place)].name;
         return Annotate(unpacked, absl::StrCat("row gradient \"", absl::CHexEscape(name), "\" of rank ", rank));
       }
       rest = rest.subspan(bytes);
     }
   }
-  for (size_t g = 0; g < gradients_.size(); ++g) gradients_[g].result.Assign(sources[g], prescale, postscale);
+  for (size_t i = 0; i < part_.size(); ++i) {
+    part(i).arrived.Assign(sources[i], settings_.scale_source, settings_.scale_result);
+  }
   return absl::OkStatus();
+}
+
+void RowExchange::FinishStep() {
+  for (Gradient& gradient : gradients_) std::swap(gradient.result, gradient.arrived);
+  step_ = std::exchange(next_step_, {});
 }
 
 double RowExchange::SumOfSquares() const {

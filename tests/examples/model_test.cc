@@ -78,6 +78,24 @@ TEST(Model, GradientsOfManySlicesAddUp) {  // more samples than are computed at 
   for (size_t i = 0; i < weights.size(); ++i) ASSERT_NEAR(sum[i], whole[i], 1e-10 * (1 + std::abs(whole[i]))) << i;
 }
 
+// What was said to be complete is what it is in the end, over slices too.
+TEST(Model, LayersAreCompleteFromTheLastToTheFirst) {
+  const Samples samples = RandomSamples(kShape, 300, 9);
+  const std::vector<double> weights = RandomWeights<double>(kShape, 10);
+  std::vector<double> gradient(weights.size()), complete(weights.size(), -77);
+  const std::vector<ModelShape::Layer> layers = kShape.layers();
+  std::vector<int> left = {5, 4, 3, 2, 1, 0};
+  Model<double>(kShape).LossAndGradient(weights, samples, 1, gradient, [&](int layer) {
+    ASSERT_EQ(left.front(), layer);
+    left.erase(left.begin());
+    int64_t begin = 0;
+    for (int before = 0; before < layer; ++before) begin += layers[static_cast<size_t>(before)].count();
+    std::copy_n(gradient.begin() + begin, layers[static_cast<size_t>(layer)].count(), complete.begin() + begin);
+  });
+  EXPECT_TRUE(left.empty());
+  EXPECT_EQ(complete, gradient);
+}
+
 TEST(Model, FloatFollowsDouble) {
   const ModelShape shape = {.alphabet = 65, .context = 8, .hidden = 33};
   const Samples samples = RandomSamples(shape, 300, 9);

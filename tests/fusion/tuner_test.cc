@@ -21,9 +21,9 @@ struct Outcome {
 };
 
 // Some ranks, each with a tuner of its own, that agree on the maximum after every turn.
-Outcome Tune(int plans, int first, int ranks, const Model& model) {
-  std::vector<Tuner> tuners(static_cast<size_t>(ranks), Tuner(plans, first));
-  Outcome outcome{.plan = first, .steps_of = std::vector<int>(static_cast<size_t>(plans))};
+Outcome Tune(int plans, int first, int ranks, const Model& model, int others = 0) {
+  std::vector<Tuner> tuners(static_cast<size_t>(ranks), Tuner(plans, first, others));
+  Outcome outcome{.plan = first, .steps_of = std::vector<int>(static_cast<size_t>(plans + others))};
   while (!tuners[0].over()) {
     const int plan = tuners[0].current();
     outcome.changes += plan != outcome.plan ? 1 : 0;
@@ -84,6 +84,20 @@ TEST(TunerTest, DoesNotTurnBack) {
   const Outcome outcome = Tune(3, 1, 2, Exact({0.5, 1, 0.9}));
   EXPECT_EQ(outcome.plan, 2);
   EXPECT_EQ(outcome.steps_of[0], 0);
+}
+
+// Plans 3 to 5 are the second list.
+TEST(TunerTest, ThenTheMiddleOfTheOtherListIsTried) {
+  const Outcome loses = Tune(3, 1, 2, Exact({1.2, 1, 1.2, 0.1, 1.2, 0.1}), 3);
+  EXPECT_EQ(loses.plan, 1);
+  EXPECT_EQ(loses.steps_of, (std::vector<int>{kTrial / 2, 3 * kTrial / 2, kTrial / 2, 0, kTrial / 2, 0}));
+  EXPECT_EQ(Tune(3, 1, 2, Exact({1.2, 1, 1.2, 1, 0.9, 1}), 3).plan, 4);
+  EXPECT_EQ(Tune(3, 1, 2, Exact({1.2, 1, 1.2, 1, 0.9, 0.8}), 3).plan, 5);
+  EXPECT_EQ(Tune(3, 1, 2, Exact({1.2, 1, 1.2, 0.8, 0.9, 1}), 3).plan, 3);
+  EXPECT_EQ(Tune(3, 1, 2, Exact({1.2, 1, 0.8, 1, 0.9, 0.1}), 3).plan, 2) << "a winner of the first list";
+  EXPECT_EQ(Tune(1, 0, 2, Exact({1, 0.9}), 1).plan, 1);
+  EXPECT_EQ(Tune(2, 1, 2, Exact({1.1, 1, 0.8, 0.9}), 2).plan, 2) << "by way of 3";
+  EXPECT_EQ(Tune(3, 1, 1, Exact({2, 1, 2, 2, 2, 2}), 3).steps, 3 * 2 * Tuner::kTurnSteps);
 }
 
 TEST(TunerTest, WhatSavesLittleDoesNotWin) {

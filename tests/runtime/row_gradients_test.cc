@@ -2,12 +2,18 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <limits>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "gyre/distributed_optimizer.h"
 #include "runtime/reducer_fixture.h"
+#include "support/temporary.h"
 
 namespace gyre {
 namespace {
@@ -155,11 +161,68 @@ TEST(RowGradients, AreAveragedScaledAndAccumulated) {
         const auto summary = tables.trainer.reducer->Wait();
         ASSERT_THAT(summary, IsOk());
         EXPECT_EQ(summary->reduced, micro == 1);
-        EXPECT_EQ(summary->calls, micro == 1 ? 2 : 0);
+        EXPECT_EQ(summary->calls, micro == 1 ? 4 : 0);  // two tables of two dtypes, and so two buckets
       }
       for (size_t table = 0; table < 2; ++table) tables.Expect(table, 2, 16 * 0.5 / 2);  // two of each, over 2
     }
   });
+}
+
+// How many calls of a reducer have ended, by the timeline that is being written.
+int BucketsIn(const std::string& timeline) {
+  std::ifstream file(timeline);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  int count = 0;
+  for (size_t at = 0; (at = text.find(R"("name":"bucket","ph":"e")", at)) != std::string::npos; ++at) ++count;
+  return count;
+}
+
+// They travel while a dense gradient is still to come, before and after the plan changes, and with a plan that was
+// saved, which gives the same bits.
+TEST(RowGradients, OverlapWithTheBackwardPass) {
+  const support::TemporaryDirectory folder;
+  const std::string path = folder.path() / "timeline";
+  ASSERT_EQ(setenv("GYRE_TIMELINE", path.c_str(), 1), 0);
+  std::vector<std::string> plans(2);
+  const auto train = [&](const Rank& rank, const ReducerOptions& options, std::vector<double>& results) {
+    Tables tables(rank);
+    ASSERT_THAT(tables.Start(options), IsOk());
+    const std::string timeline = absl::StrCat(path, ".", rank.rank);
+    Trainer& trainer = tables.trainer;
+    for (int64_t step = 1; step <= 5; ++step) {
+      ASSERT_THAT(trainer.Give(1, step, false), IsOk());
+      for (size_t table = 0; table < 2; ++table) ASSERT_THAT(tables.GiveRows(table, step), IsOk());
+      // Two tables and two dense gradients a step, of which only the last one is to come, by a plan that knows that.
+      const bool knows = step > 2 || !options.plan.empty();
+      const int64_t expected = 4 * (step - 1) + (knows ? 3 : 0);
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      while (BucketsIn(timeline) < expected && std::chrono::steady_clock::now() < deadline) {
+        std::this_thread::yield();
+      }
+      ASSERT_GE(BucketsIn(timeline), expected) << "step " << step;
+      // Until Wait the results are those of the step before.
+      if (step > 1) tables.Expect(1, step - 1, 1);
+      ASSERT_THAT(trainer.Give(0, step, false), IsOk());
+      const auto summary = trainer.reducer->Wait();
+      ASSERT_THAT(summary, IsOk());
+      EXPECT_EQ(summary->calls, 2 + 2 * 2) << "of dense parts, and two for each table";
+      for (size_t table = 0; table < 2; ++table) tables.Expect(table, step, 1);
+      for (size_t p = 0; p < 2; ++p) trainer.ExpectSum(trainer.shared(p), p, step, 1);
+      results.resize(results.size() + kRows * 3);
+      const std::span<double> dense = std::span(results).last(kRows * 3);
+      ASSERT_THAT(trainer.reducer->ScatterRows(tables.index[0], dense), IsOk());
+    }
+    EXPECT_TRUE(trainer.reducer->planned());
+    plans[static_cast<size_t>(rank.rank)] = trainer.reducer->plan();
+  };
+  std::vector<std::vector<double>> first(2), second(2);
+  RunThreads(2, [&](const Rank& rank) { train(rank, {.op = ReduceOp::kSum, .bucket_bytes = 4}, first[rank]); });
+  ASSERT_EQ(plans[0], plans[1]);
+  const std::string saved = plans[0];
+  RunThreads(2, [&](const Rank& rank) { train(rank, {.op = ReduceOp::kSum, .plan = saved}, second[rank]); });
+  unsetenv("GYRE_TIMELINE");
+  EXPECT_EQ(first[0], first[1]);
+  EXPECT_EQ(first, second);
 }
 
 // The norm is of rows and dense gradients together; a row that is not finite skips the step everywhere.

@@ -21,7 +21,7 @@ constexpr size_t kMostEarly = 4096;
 
 constexpr size_t kMostKept = 32;  // packets, for their memory
 
-constexpr auto kLongestGoodbye = std::chrono::milliseconds(500);
+constexpr auto kLongestGoodbye = std::chrono::milliseconds(500), kLongestAnswer = std::chrono::milliseconds(20);
 
 // How long the thread leaves the wire to others who have just driven it.
 constexpr auto kStandAside = std::chrono::microseconds(500);
@@ -112,7 +112,7 @@ bool Exchange::HasAllFrom(int peer) const {
 }
 
 void Exchange::Interpret(Contact& contact, const Message& message, std::unique_ptr<Content> content) {
-  if (message.kind == Kind::kGoodbye) contact.leaves = true;
+  if (message.kind == Kind::kGoodbye) contact.leaves = contact.gone = true;
   if (message.kind == Kind::kFarewell) contact.let_go = true;
   if (message.kind == Kind::kGoodbye || message.kind == Kind::kFarewell) return;
   Slot* const slot =
@@ -281,11 +281,13 @@ void Exchange::SayGoodbye(std::unique_lock<std::mutex>& lock) {
     if (contact.connected && !contact.failure && end_of_(rank).ok()) waited_for.push_back(rank);
   }
   for (const int rank : waited_for) Tell(rank, Kind::kGoodbye, 0, 0);
-  const TimePoint deadline = std::chrono::steady_clock::now() + kLongestGoodbye;
-  while (std::chrono::steady_clock::now() < deadline) {
-    std::erase_if(waited_for, [this](int rank) {
+  const TimePoint begin = std::chrono::steady_clock::now();
+  for (TimePoint now = begin; now - begin < kLongestGoodbye; now = std::chrono::steady_clock::now()) {
+    std::erase_if(waited_for, [&](int rank) {
       const Contact& contact = contacts_.at(rank);
-      return contact.let_go || contact.failure || !end_of_(rank).ok();
+      // Who is gone may have ended its wire before our goodbye came there.
+      const bool gone = contact.gone && now - begin >= kLongestAnswer;
+      return contact.let_go || contact.failure || gone || !end_of_(rank).ok();
     });
     if (waited_for.empty()) return;
     if (Progress()) continue;

@@ -79,6 +79,7 @@ class Exchange {
   void Wake();
 
   // Says goodbye to the peers, waits up to half a second for them to have all that was sent, and ends all connections.
+  // For those that have said goodbye themselves it waits only as long as its own answer may be on its way.
   // Idempotent.
   void Close();
 
@@ -90,6 +91,7 @@ class Exchange {
     std::optional<std::string> failure;  // of the connection
     int64_t coming = 0;                  // messages that were accepted and are not there yet
     bool leaves = false;                 // it has said goodbye, and has no answer
+    bool gone = false;                   // it has said goodbye, and may hear nothing any more
     bool let_go = false;                 // it has answered ours
   };
 

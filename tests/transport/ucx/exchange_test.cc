@@ -263,6 +263,22 @@ TEST(UcxExchange, LastBytesBeforeAStreamOrARankEndsAreReadAndThenItsName) {
   }
 }
 
+// One of several tries: the machine may be busy.
+TEST(UcxExchange, WhoIsGoneIsNotAwaited) {
+  std::chrono::milliseconds took(kPatience);
+  for (int round = 0; round < 10 && took >= std::chrono::milliseconds(250); ++round) {
+    World world(2);
+    const auto out = world.Open(0, 1, {1}), in = world.Open(1, 1, {0});
+    ASSERT_THAT(Send(*out, 1, "first", In(kPatience)), IsOk());
+    EXPECT_EQ(*Receive(*in, 0, 5, In(kPatience)), "first");
+    world.exchanges[0]->Close();  // the other one's thread answers
+    const auto begin = std::chrono::steady_clock::now();
+    world.exchanges[1]->Close();
+    took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin);
+  }
+  EXPECT_LT(took, std::chrono::milliseconds(250));
+}
+
 TEST(UcxExchange, AFailedConnectionEndsItsStreams) {
   World world(3);
   const auto streams = world.Open(0, 1, {1, 2});

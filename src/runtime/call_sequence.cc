@@ -1,4 +1,4 @@
-#include "runtime/compressed_call.h"
+#include "runtime/call_sequence.h"
 
 #include <algorithm>
 #include <type_traits>
@@ -9,50 +9,44 @@
 
 namespace gyre::internal {
 
-CompressedCall::CompressedCall(const CommunicatorState& communicator, CompressedExchange& exchange, ExchangePart part,
-                               std::chrono::milliseconds timeout)
-    : communicator_(communicator), exchange_(exchange), timeout_(timeout) {
-  exchange_.Begin(std::move(part));
-}
-
-void CompressedCall::StartClock(TimePoint now) {
+void SequenceCall::StartClock(TimePoint now) {
   deadline_ = DeadlineAfter(now, timeout_);
 }
 
-shm::Progress CompressedCall::Poll() {
+shm::Progress SequenceCall::Poll() {
   if (ended_) return shm::Progress::kDone;
   if (call_ == nullptr) return GoOn() ? shm::Progress::kSome : shm::Progress::kDone;
   const shm::Progress progress = call_->Poll();
   if (progress != shm::Progress::kDone) return progress;
   if (!call_->status().ok()) {
-    Fail(call_->status(), exchange_.within_host());
+    Fail(call_->status(), sequence_.within_host());
     return shm::Progress::kDone;
   }
   return GoOn() ? shm::Progress::kSome : shm::Progress::kDone;
 }
 
-bool CompressedCall::Check(TimePoint now) {
+bool SequenceCall::Check(TimePoint now) {
   if (ended_) return true;
   if (call_ == nullptr || !call_->Check(now)) return false;
-  if (!call_->status().ok()) return !Fail(call_->status(), exchange_.within_host());
+  if (!call_->status().ok()) return !Fail(call_->status(), sequence_.within_host());
   return !GoOn();
 }
 
 // The work after the call that has ended, up to the next one. False: all has ended.
-bool CompressedCall::GoOn() {
+bool SequenceCall::GoOn() {
   call_.reset();
-  auto next = exchange_.Next();
+  auto next = sequence_.Next();
   if (!next.ok()) return Fail(next.status(), true);
   if (next->has_value()) return Make(**next);
   ended_ = true;
   return false;
 }
 
-bool CompressedCall::Make(Call call) {
+bool SequenceCall::Make(Call call) {
   using std::chrono::milliseconds;
   const auto left = std::chrono::ceil<milliseconds>(deadline_ - std::chrono::steady_clock::now());
   call.timeout = std::max(left, milliseconds(1));
-  const auto team = exchange_.within_host() ? nullptr : communicator_.team();
+  const auto team = sequence_.within_host() ? nullptr : communicator_.team();
   const auto& group = communicator_.group();
   const int rank = team != nullptr ? team->rank() : group->rank();
   const int size = team != nullptr ? team->size() : group->size();
@@ -68,7 +62,7 @@ bool CompressedCall::Make(Call call) {
   return true;
 }
 
-bool CompressedCall::Fail(absl::Status status, bool here) {
+bool SequenceCall::Fail(absl::Status status, bool here) {
   status_ = std::move(status);
   failed_here_ = here;
   ended_ = true;
