@@ -48,6 +48,13 @@ void AddOptions(CLI::App& app, Options& options, std::string& preset) {
       ->needs(compression);
   app.add_flag("!--no-masking", options.masking, "Of --compression dgc: leave the momentum of what was sent in place")
       ->needs(compression);
+  const std::map<std::string, Wrong> wrongs = {{"no-residual", Wrong::kNoResidual},
+                                               {"double-momentum", Wrong::kDoubleMomentum}};
+  app.add_option("--experiment", options.wrong,
+                 "Of --compression, to see what it costs: forget after each step what was not sent (no-residual), or "
+                 "apply momentum to what has it (double-momentum)")
+      ->transform(CLI::CheckedTransformer(wrongs))
+      ->needs(compression);
   app.add_option("--eval-every", options.eval_every, "Evaluate on the held-out text every so many steps")
       ->check(CLI::Range(1, kMost));
   auto* checkpoint =

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "experiment.h"
 #include "model.h"
 
 namespace char_lm {
@@ -24,6 +25,7 @@ struct Options {
   std::string compression;  // of the gradients, as gyre::ParseCompression reads it; empty: none
   double sparsity = 0;      // of a compression that has one; 0: its own
   bool masking = true;      // dgc's momentum factor masking
+  Wrong wrong = Wrong::kNothing;
   bool momentum = false;    // momentum SGD in place of Adam
   std::string strategy;     // allreduce or ps; empty: GYRE_STRATEGY's
   std::string consistency;  // of ps: bsp, ssp or async; empty: GYRE_STRATEGY's

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "checkpoint.h"
 #include "exact_sum.h"
+#include "experiment.h"
 #include "gyre/communicator.h"
 #include "gyre/distributed_optimizer.h"
 #include "gyre/job_report.h"
@@ -96,6 +97,7 @@ class Trainer {
             {.alphabet = static_cast<int>(identity_.alphabet), .context = options.context, .hidden = options.hidden}),
         weights_(static_cast<size_t>(model_.shape().parameters())),
         slice_gradient_(weights_.size()),
+        experiment_(options.wrong, kMomentum),
         progress_(leader() && !options.quiet, options.steps, options.batch) {}
 
   absl::StatusOr<Outcome> Run() {
@@ -136,7 +138,8 @@ class Trainer {
 
   absl::Status CheckRanksAgree() {
     const auto rate = static_cast<int64_t>(1e9 * options_.learning_rate);
-    const std::array<int64_t, 5> plan = {options_.steps, options_.eval_every, options_.resume, rate, options_.momentum};
+    const std::array<int64_t, 6> plan = {options_.steps, options_.eval_every, options_.resume,
+                                         rate,           options_.momentum,   static_cast<int64_t>(options_.wrong)};
     const uint64_t seed = XXH3_64bits(&identity_, sizeof(identity_));
     ASSIGN_OR_RETURN(const int odd, FindOddRank(XXH3_64bits_withSeed(plan.data(), sizeof(plan), seed)));
     if (odd < 0) return absl::OkStatus();
@@ -176,6 +179,7 @@ class Trainer {
     RETURN_IF_ERROR(optimizer_->Start());  // from here on all ranks have rank 0's weights
     if (by_servers()) step_ = optimizer_->step();
     if (options_.resume) RETURN_IF_ERROR(optimizer_->Restore(optimizer_state));
+    experiment_.Start(*optimizer_, weights_);
     // Now rather than when all is trained.
     if (leader() && !options_.checkpoint.empty()) RETURN_IF_ERROR(CheckWritable(options_.checkpoint));
     if (leader() && !options_.loss_file.empty()) RETURN_IF_ERROR(loss_file_.Open(options_.loss_file, step_));
@@ -256,6 +260,7 @@ class Trainer {
     if (!by_servers()) RETURN_IF_ERROR(ShareExtras(loss));
     RETURN_IF_ERROR(optimizer_->SetLearningRate(Rate()));
     ASSIGN_OR_RETURN(const gyre::StepSummary summary, optimizer_->Step());
+    RETURN_IF_ERROR(experiment_.AfterStep(*optimizer_, weights_));
     ++times_.steps;
     times_.communication_seconds += summary.exposed_seconds;
     times_.seconds += Seconds(Clock::now() - started);
@@ -379,6 +384,7 @@ class Trainer {
   Samples samples_;
   int64_t step_ = 0;  // how many are done
   StepTimes times_;
+  Experiment experiment_;
   Progress progress_;
   LossFile loss_file_;
 };

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -131,8 +132,8 @@ TEST_F(CharLm, LargeBatchesAreTheSameOnAnyNumberOfRanks) {  // their slices are 
 
 // Of every kind: a few steps, after which all ranks have the same weights, which are better ones.
 TEST_F(CharLm, LearnsWithEveryCompression) {
-  for (const std::string codec : {"fp16", "bf16", "fp8", "fp8-e5m2", "int8", "int4", "sign", "ternary", "topk:0.9",
-                                  "topk-sampled:0.9", "randomk:0.9", "powersgd:2", "dgc:0.9"}) {
+  for (const std::string codec : {"none", "fp16", "bf16", "fp8", "fp8-e5m2", "int8", "int4", "sign", "ternary",
+                                  "topk:0.9", "topk-sampled:0.9", "randomk:0.9", "powersgd:2", "dgc:0.9"}) {
     const std::string file = Path("losses-" + codec);
     std::vector<std::string> options = {"--steps", "20", "--compression", codec, "--loss-file", file};
     if (codec == "dgc:0.9") options.insert(options.end(), {"--momentum", "--lr", "0.1"});
@@ -146,6 +147,34 @@ TEST_F(CharLm, LearnsWithEveryCompression) {
   const Ending refused = Train(1, {"--steps", "1", "--compression", "dgc"});  // with Adam
   EXPECT_EQ(refused.exit_code, 1);
   EXPECT_THAT(refused.err, HasSubstr("Adam"));
+}
+
+// Both are worse than what they leave out, the one because it forgets, the other because it goes too far.
+TEST_F(CharLm, ExperimentsDoWrongOnPurpose) {
+  const std::vector<std::string> sparse = {"--steps", "60", "--momentum", "--lr", "0.1", "--sparsity", "0.99"};
+  const auto losses = [&](const std::string& name, const std::vector<std::string>& more) {
+    std::vector<std::string> options = sparse;
+    options.insert(options.end(), {"--loss-file", Path(name)});
+    options.insert(options.end(), more.begin(), more.end());
+    const Ending run = Train(2, options);
+    EXPECT_EQ(run.exit_code, 0) << name << ": " << run.err;
+    EXPECT_EQ(run.Json()["replicas_identical"], true) << name;
+    return Losses(Path(name));
+  };
+  const auto mean = [](const std::vector<double>& values) {
+    return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+  };
+  const auto top_k = losses("topk", {"--compression", "topk"});
+  const auto forgetful = losses("forgetful", {"--compression", "topk", "--experiment", "no-residual"});
+  EXPECT_EQ(forgetful[0], top_k[0]);  // with nothing to forget as yet; and so is the second
+  EXPECT_EQ(forgetful[1], top_k[1]);
+  EXPECT_GT(mean(forgetful), mean(top_k) + 0.05);
+  const auto dgc = losses("dgc", {"--compression", "dgc"});
+  const auto twice = losses("twice", {"--compression", "dgc", "--experiment", "double-momentum"});
+  EXPECT_EQ(twice[1], dgc[1]);  // one update has no momentum yet
+  EXPECT_GT(mean(twice), mean(dgc) + 0.05);
+  EXPECT_EQ(Train(1, {"--experiment", "no-residual"}).exit_code, 64);  // of which compression?
+  EXPECT_EQ(Train(1, {"--compression", "topk", "--experiment", "none"}).exit_code, 64);
 }
 
 TEST_F(CharLm, FewerCharactersThanRanks) {
