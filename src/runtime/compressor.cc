@@ -35,7 +35,8 @@ struct Options {
   std::string operator()(const Fp8& fp8) const { return fp8.format == Fp8::Format::kE4M3 ? "e4m3" : "e5m2"; }
   std::string operator()(const Ternary& /*its seed may differ*/) const { return ""; }
   std::string operator()(const TopK& top) const {
-    return absl::StrFormat("%.17g sampled %d values %d", top.sparsity, top.sampled, static_cast<int>(top.values));
+    return absl::StrFormat("%.17g sampled %d values %d global %d", top.sparsity, top.sampled,
+                           static_cast<int>(top.values), top.global);
   }
   std::string operator()(const RandomK& random) const {
     return absl::StrFormat("%.17g seed %d", random.sparsity, random.seed);
@@ -43,10 +44,10 @@ struct Options {
   std::string operator()(const PowerSgd& power) const { return absl::StrCat(power.rank); }
   std::string operator()(const Dgc& dgc) const {
     return absl::StrFormat(
-        "%.17g momentum %.9g nesterov %d masking %d values %d clip %.9g warmup %s by %d dense below %d dimensions, %d "
-        "elements, %s; not finite %d",
-        dgc.sparsity, dgc.momentum, dgc.nesterov, dgc.factor_masking, static_cast<int>(dgc.values), dgc.clip,
-        absl::StrJoin(dgc.warmup, " "), dgc.warmup_steps, dgc.min_dimensions, dgc.min_elements,
+        "%.17g momentum %.9g nesterov %d masking %d values %d global %d clip %.9g warmup %s by %d dense below %d "
+        "dimensions, %d elements, %s; not finite %d",
+        dgc.sparsity, dgc.momentum, dgc.nesterov, dgc.factor_masking, static_cast<int>(dgc.values), dgc.global,
+        dgc.clip, absl::StrJoin(dgc.warmup, " "), dgc.warmup_steps, dgc.min_dimensions, dgc.min_elements,
         absl::CHexEscape(absl::StrJoin(dgc.dense_names, " ")), static_cast<int>(dgc.non_finite));
   }
   template <typename Other>

@@ -192,7 +192,7 @@ TEST_P(EveryCodec, LosesNothingOverHosts) {
 // Hosts of several ranks reduce in their memory first; with 3 + 1, one rank of each host has all of every gradient.
 TEST(CompressedReducer, HostsReduceFirstAndLoseNothing) {
   for (const support::HostSizes& hosts : {support::HostSizes{2, 2}, support::HostSizes{3, 1}}) {
-    for (const char* name : {"dgc:0.9", "topk:0.9", "randomk:0.9"}) {
+    for (const char* name : {"dgc:0.9", "topk:0.9", "randomk:0.9", "dgc-global:0.9"}) {
       RunThreads(4, [&](const Rank& rank) { ExpectNothingIsLost(rank, name, JoinJob(rank, JobOptions(rank, hosts))); });
     }
   }
@@ -200,7 +200,8 @@ TEST(CompressedReducer, HostsReduceFirstAndLoseNothing) {
 
 INSTANTIATE_TEST_SUITE_P(Names, EveryCodec,
                          testing::Values("fp16", "bf16", "fp8", "fp8-e5m2", "int8", "int4", "sign", "ternary",
-                                         "topk:0.9", "topk-sampled:0.9", "randomk:0.9", "powersgd:2", "dgc:0.9"),
+                                         "topk:0.9", "topk-sampled:0.9", "randomk:0.9", "powersgd:2", "dgc:0.9",
+                                         "topk-global:0.9", "dgc-global:0.9"),
                          [](const auto& info) {
                            std::string name = info.param.substr(0, info.param.find(':'));
                            std::erase(name, '-');
