@@ -93,6 +93,11 @@ double CompressedSeconds(const Compression& compression, int64_t covered, int64_
          (scattered + gathered) / network.bytes_per_second + 2 * network.latency * network.hosts;
 }
 
+bool StaysOrTurnsCompressed(bool compressed_now, double compressed_seconds, double dense_seconds) {
+  constexpr double kNoReason = 0.1;
+  return compressed_seconds < dense_seconds * (compressed_now ? 1 + kNoReason : 1 - kNoReason);
+}
+
 CodecSpeed MeasureSpeed(const Compression& compression) {
   constexpr int64_t kSide = 360, kCount = kSide * kSide;
   constexpr int kSamples = 5;
