@@ -12,6 +12,7 @@ Model AlexNet();     // Krizhevsky 2014, "One weird trick", one tower
 Model GoogLeNet();   // Szegedy et al. 2015, normalised, with both auxiliary classifiers
 Model Inception3();  // Szegedy et al. 2016, with the auxiliary classifier
 Model BertLarge();   // Devlin et al. 2019, with both heads of the pre-training
+Model DeepSpeech();  // as Amodei et al. 2016 ("Deep Speech 2"), of the size that Lin et al. 2018 give: 488 MB
 Model LstmPtb();     // Zaremba et al. 2014, the large model
 
 }  // namespace gyre::bench

@@ -14,10 +14,10 @@ namespace gyre::bench {
 
 namespace {
 
-constexpr std::array<std::string_view, 8> kNames = {"resnet50",   "resnet101", "vgg16",      "googlenet",
-                                                    "inception3", "alexnet",   "bert-large", "lstm-ptb"};
-constexpr std::array<Model (*)(), 8> kGenerators = {ResNet50,   ResNet101, Vgg16,     GoogLeNet,
-                                                    Inception3, AlexNet,   BertLarge, LstmPtb};
+constexpr std::array<std::string_view, 9> kNames = {"resnet50", "resnet101",  "vgg16",      "googlenet", "inception3",
+                                                    "alexnet",  "bert-large", "deepspeech", "lstm-ptb"};
+constexpr std::array<Model (*)(), 9> kGenerators = {ResNet50, ResNet101, Vgg16,      GoogLeNet, Inception3,
+                                                    AlexNet,  BertLarge, DeepSpeech, LstmPtb};
 
 }  // namespace
 

@@ -49,10 +49,15 @@ struct Ternary {
 
 // The largest elements by magnitude, 1 - sparsity of all: exactly that many, or, `sampled`, those above a threshold
 // that a sample of the elements suggests (never more than twice as many).
+//
+// `global`, here and of Dgc: of the sums over the ranks of what they have chosen only about the largest 1 - sparsity of
+// all elements become the result, so that what a rank receives does not grow with the number of ranks; what a rank had
+// chosen of the others goes back to what it keeps (Li, Hoefler, "Ok-Topk", PPoPP 2022). Results change.
 struct TopK {
   double sparsity = 0.999;  // 0 <= sparsity < 1
   bool sampled = false;
   ValueType values = ValueType::kF32;
+  bool global = false;
 };
 
 // Elements drawn at random, one of each run of 1 / (1 - sparsity); positions follow from the seed and are not sent.
@@ -74,6 +79,7 @@ struct Dgc {
   bool nesterov = false;       // u = momentum * (u + g), v = v + u + g
   bool factor_masking = true;  // u is cleared where v is sent (section 3.3), which keeps stale momentum away
   ValueType values = ValueType::kF32;
+  bool global = false;  // as TopK's; what goes back is as if it had not been chosen, in u too
 
   // The gradient of each rank, with the reducer's prescale in it (and of several micro-batches the mean, if it
   // averages), is scaled down to norm `clip` / sqrt(ranks) before it is accumulated (section 3.2); 0: not at all.
@@ -101,8 +107,8 @@ using Compression =
 // "none", "fp16", "bf16", "fp8", "int8", "int4", "sign", "ternary", "topk", "randomk", "powersgd", "dgc".
 GYRE_EXPORT std::string_view CompressionName(const Compression& compression);
 
-// A name, with the defaults above; and "fp8-e5m2", "topk-sampled". A number may follow: "topk:0.99", "randomk:0.9",
-// "dgc:0.99" (sparsity), "powersgd:8" (rank). kInvalidArgument says what is wrong with it.
+// A name, with the defaults above; and "fp8-e5m2", "topk-sampled", "topk-global", "dgc-global". A number may follow:
+// "topk:0.99", "randomk:0.9", "dgc:0.99" (sparsity), "powersgd:8" (rank). kInvalidArgument says what is wrong with it.
 GYRE_EXPORT absl::StatusOr<Compression> ParseCompression(std::string_view text);
 
 // kInvalidArgument names the option that is out of its range.

@@ -99,13 +99,15 @@ GYRE_EXPORT std::string_view CompressionUseText(CompressionUse use);  // in word
 
 // What became of a step.
 struct StepSummary {
-  int64_t step = 0;            // 1, 2, ...: of reduced steps
-  bool reduced = true;         // false: a micro-batch that was only added up; what follows is 0 then
-  bool skipped = false;        // skip_non_finite found cause: leave the weights alone
-  int64_t bytes = 0;           // of all gradients, in the dtypes they were registered with; of rows, those it sent
-  int buckets = 0;             //
-  int calls = 0;               // collective operations
-  int control_messages = 0;    // collective operations that carried no gradients: 0 once the plan stays
+  int64_t step = 0;      // 1, 2, ...: of reduced steps
+  bool reduced = true;   // false: a micro-batch that was only added up; what follows is 0 then
+  bool skipped = false;  // skip_non_finite found cause: leave the weights alone
+  int64_t bytes = 0;     // of all gradients, in the dtypes they were registered with; of rows, those it sent
+  int buckets = 0;       //
+  int calls = 0;         // collective operations
+  // Collective operations that carried no gradients: 0 once the plan stays, but for every 64th step where compression
+  // is chosen by cost, and chosen again.
+  int control_messages = 0;
   double exposed_seconds = 0;  // how long Wait took to reduce what the backward pass had not hidden
 
   // Of the ranks that this one has waited for, from when its own gradients of a bucket were there until the last rank

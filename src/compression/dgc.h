@@ -42,6 +42,9 @@ class DgcTensor final : public Codec {
 
   std::vector<std::span<float>> state() override { return {u_.span(), v_.span()}; }  // momentum, residual
 
+  // What u was at the positions that the last Encode has sent, in their order. REQUIRES: its sparsity was above 0.
+  std::span<const float> momenta() const { return selector_.momenta(); }
+
   int64_t non_finite() const { return non_finite_; }  // elements of gradients that were dropped
   int64_t rescans() const { return rescans_; }        // steps that took more than one pass
 

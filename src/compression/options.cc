@@ -93,6 +93,10 @@ absl::StatusOr<Compression> ParseCompression(std::string_view text) {
     compression = Fp8{.format = Fp8::Format::kE5M2};
   } else if (name == "topk-sampled") {
     compression = TopK{.sampled = true};
+  } else if (name == "topk-global") {
+    compression = TopK{.global = true};
+  } else if (name == "dgc-global") {
+    compression = Dgc{.global = true};
   } else if (!MakeNamed(name, compression)) {
     std::string known;
     for (const std::string_view each : kNames) absl::StrAppend(&known, known.empty() ? "" : ", ", ToAbsl(each));

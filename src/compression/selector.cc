@@ -114,6 +114,7 @@ void Selector::Rescan(const Accumulation& arrays, int64_t count, int64_t missing
   Reserve(static_cast<int64_t>(had + added), arrays.momentum != nullptr);
   std::copy_n(rest.indices_.begin(), added, indices_.begin() + static_cast<ptrdiff_t>(had));
   std::copy_n(rest.velocities_.begin(), added, velocities_.begin() + static_cast<ptrdiff_t>(had));
+  if (!momenta_.empty()) std::copy_n(rest.momenta_.begin(), added, momenta_.begin() + static_cast<ptrdiff_t>(had));
   found_.count = static_cast<int64_t>(had + added);
   SortByPosition(had);
 }
@@ -129,19 +130,21 @@ void Selector::PutBack(const Accumulation& arrays) {
   found_.count = 0;
 }
 
-// Both parts ascend already. What u was is no longer needed.
+// Both parts ascend already.
 void Selector::SortByPosition(size_t first_part) {
   const auto count = static_cast<size_t>(found_.count);
   std::vector<uint32_t> indices(count);
-  std::vector<float> velocities(count);
+  std::vector<float> velocities(count), momenta(momenta_.empty() ? 0 : count);
   size_t a = 0, b = first_part;
   for (size_t i = 0; i < count; ++i) {
     const bool first = b == count || (a < first_part && indices_[a] < indices_[b]);
     const size_t from = first ? a++ : b++;
     indices[i] = indices_[from];
     velocities[i] = velocities_[from];
+    if (!momenta.empty()) momenta[i] = momenta_[from];
   }
   std::ranges::copy(indices, indices_.begin());
+  std::ranges::copy(momenta, momenta_.begin());
   std::ranges::copy(velocities, velocities_.begin());
 }
 

@@ -34,6 +34,9 @@ class Selector {
 
   // What was picked out: positions ascend. Writable: encoders leave the rounding errors in values.
   std::span<const uint32_t> indices() const { return {indices_.data(), static_cast<size_t>(found_.count)}; }
+  std::span<const float> momenta() const {  // what u was there, until the next call; none if there is no u
+    return {momenta_.data(), momenta_.empty() ? 0 : static_cast<size_t>(found_.count)};
+  }
   std::span<float> values() { return {velocities_.data(), static_cast<size_t>(found_.count)}; }
 
  private:

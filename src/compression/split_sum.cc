@@ -36,8 +36,40 @@ int64_t BalancedCut(std::span<const uint32_t> positions, int64_t count, int part
   return positions[before];
 }
 
+Evened EvenOut(std::span<const int64_t> bytes, int rank) {
+  const auto ranks = static_cast<int>(bytes.size());
+  const auto cuts = EvenCuts(std::accumulate(bytes.begin(), bytes.end(), int64_t{0}), ranks);
+  std::vector<int64_t> begins(1, 0);
+  for (const int64_t each : bytes) begins.push_back(begins.back() + each);
+  const auto shared = [&](int from, int to) {
+    const auto giver = static_cast<size_t>(from), taker = static_cast<size_t>(to);
+    const int64_t begin = std::max(begins[giver], cuts[taker]), end = std::min(begins[giver + 1], cuts[taker + 1]);
+    return std::max<int64_t>(0, end - begin);
+  };
+  Evened evened;
+  for (int other = 0; other < ranks; ++other) {
+    evened.given.push_back(shared(rank, other));
+    evened.taken.push_back(shared(other, rank));
+    evened.held.push_back(cuts[static_cast<size_t>(other) + 1] - cuts[static_cast<size_t>(other)]);
+  }
+  return evened;
+}
+
+bool IsUneven(std::span<const int64_t> bytes) {
+  constexpr int64_t kWorthACall = 64 << 10;
+  const int64_t most = std::ranges::max(bytes), all = std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
+  return most >= kWorthACall && most * std::ssize(bytes) > 4 * all;
+}
+
 double UnionDensity(double density, int ranks) {
   return 1 - std::pow(1 - density, ranks);
+}
+
+// NaN stays.
+void RegionSum::Drop(int64_t begin, int64_t end, float threshold) {
+  for (float& value : std::span(sum_).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin))) {
+    if (std::abs(value) <= threshold) value = 0;
+  }
 }
 
 void RegionSum::Encode(const SparseOptions& options, std::vector<std::byte>& out) {

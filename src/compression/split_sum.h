@@ -1,6 +1,6 @@
 // The pure parts of a balanced split-reduce of sparse tensors: positions are cut into a region for each rank, which
 // adds up what all ranks send of it and tells all the sum. Li, Hoefler, "Near-Optimal Sparse Allreduce for Distributed
-// Deep Learning" (Ok-Topk), PPoPP 2022, section 3.1, but for its selection by the sums: what is sent here arrives.
+// Deep Learning" (Ok-Topk), PPoPP 2022, section 3.1; its selection by the sums is opt-in (global_choice.h).
 #pragma once
 
 #include <cstddef>
@@ -24,6 +24,16 @@ int64_t BalancedCut(std::span<const uint32_t> positions, int64_t count, int part
 // How many elements of all are chosen by one of `ranks` at least, where each chooses such a share by itself.
 double UnionDensity(double density, int ranks);
 
+// How ranks that hold so many bytes each, one after the other, come to hold the same bytes evenly (section 3.1 of the
+// paper, "balance"): what `rank` gives to each and takes from each, and what each holds then.
+struct Evened {
+  std::vector<int64_t> given, taken, held;
+};
+Evened EvenOut(std::span<const int64_t> bytes, int rank);
+
+// Whether to: as in the paper where one holds more than four times the mean, and enough for a call more to pay.
+bool IsUneven(std::span<const int64_t> bytes);
+
 // Adds up one region. Keeps its memory from one to the next. Not thread-safe.
 class RegionSum {
  public:
@@ -32,6 +42,9 @@ class RegionSum {
 
   // sum += scale * a payload. kDataLoss as Decoder::DecodeAdd.
   absl::Status Add(std::span<const std::byte> bytes, float scale) { return decoder_.DecodeAdd(bytes, scale, sum_); }
+
+  // Takes elements [begin, end) of the region of no larger a magnitude than `threshold` for 0: they are not told.
+  void Drop(int64_t begin, int64_t end, float threshold);
 
   // Replaces `out` by the smaller payload of the sum: of the elements that are not 0, whose positions are a bitmap
   // where that is less, or dense. Leaves in sum() what receivers will not get.

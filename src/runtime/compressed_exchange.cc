@@ -24,7 +24,14 @@ bool IsThinned(const PowerSgd& power, const ExchangeTensor& tensor) {
 
 }  // namespace
 
+bool IsGlobal(const Compression& compression) {
+  if (const auto* const dgc = std::get_if<Dgc>(&compression)) return dgc->global;
+  const auto* const top = std::get_if<TopK>(&compression);
+  return top != nullptr && top->global;
+}
+
 bool SplitsSums(const Compression& compression, int ranks, int most_gathered) {
+  if (IsGlobal(compression)) return true;
   return ranks > most_gathered && IsSparse(compression) && !std::holds_alternative<RandomK>(compression);
 }
 

@@ -3,8 +3,8 @@
 // way is the compressor's (runtime/compressor.h).
 //
 //   quantised   alltoall of encoded slices, each rank decodes and adds up its own, encodes the sum, allgather
-//   sparse      allgather of what each rank sends, and every rank adds up all; among many ranks alltoall of it, each
-//               rank adds up its own region, and allgather of the sums
+//   sparse      allgather of what each rank sends, and every rank adds up all; among many ranks, or for a global
+//               choice, alltoall of it, each rank adds up its own region, and allgather of the sums
 //   low rank    allreduce of one factor, then of the other
 //
 // All ranks decode the same bytes in the same order, so they get the same bits. Why not a ring that decodes and encodes
@@ -99,6 +99,9 @@ class CompressedExchange : public CallSequence {
   // that are handed over until the next step, which adds them up in the host: as much memory, and time, as all of it.
   virtual std::vector<compression::StateArrays> state() = 0;
 };
+
+// Whether of the sums only the largest become the result (TopK::global, Dgc::global).
+bool IsGlobal(const Compression& compression);
 
 // Whether what so many ranks have chosen, or hosts where these reduce first, is added up by regions. Random codecs
 // choose the same on all ranks: they do not.

@@ -73,9 +73,13 @@ double CompressedSeconds(const Compression& compression, int64_t covered, int64_
     const double encode = elements * speed.encode / network.encoders, plain = AllReduceSeconds(rest, network);
     if (SplitsSums(compression, network.ranks, kMostGathered)) {
       // Two alltoalls and two allgathers: an entry goes to who adds it up, and the sum, of all ranks' choices, to all.
+      // For a global choice a third allgather, of little.
       const double chosen = share * kFloat / kEntryBytes;
-      const double sums = elements * std::min(kFloat, kEntryBytes * compression::UnionDensity(chosen, network.ranks));
-      const double latency = 2 * network.latency * (network.hosts + std::bit_width(unsigned(network.hosts)));
+      const double left =
+          IsGlobal(compression) ? std::min(chosen, 1.0) : compression::UnionDensity(chosen, network.ranks);
+      const double sums = elements * std::min(kFloat, kEntryBytes * left);
+      const double gathers = IsGlobal(compression) ? 3 : 2;
+      const double latency = network.latency * (2 * network.hosts + gathers * std::bit_width(unsigned(network.hosts)));
       const double scattered = network.most_local * elsewhere / ranks * bytes;
       return encode + 2 * elements * speed.decode + (scattered + sums) / network.bytes_per_second + latency + plain;
     }
@@ -87,6 +91,11 @@ double CompressedSeconds(const Compression& compression, int64_t covered, int64_
   const double gathered = static_cast<double>(network.hosts - 1) / network.hosts * (bytes + rest);
   return elements * (speed.encode * (1 + 1 / ranks) + 2 * speed.decode) +
          (scattered + gathered) / network.bytes_per_second + 2 * network.latency * network.hosts;
+}
+
+bool StaysOrTurnsCompressed(bool compressed_now, double compressed_seconds, double dense_seconds) {
+  constexpr double kNoReason = 0.1;
+  return compressed_seconds < dense_seconds * (compressed_now ? 1 + kNoReason : 1 - kNoReason);
 }
 
 CodecSpeed MeasureSpeed(const Compression& compression) {

@@ -32,6 +32,9 @@ double PayloadShare(const Compression& compression, int64_t rows, int64_t column
 double CompressedSeconds(const Compression& compression, int64_t covered, int64_t plain, double share,
                          const CodecSpeed& speed, const NetworkShape& network);
 
+// Whether what goes compressed now, or dense, is to be compressed from now on: a tenth is no reason for a change.
+bool StaysOrTurnsCompressed(bool compressed_now, double compressed_seconds, double dense_seconds);
+
 // What this machine takes, on noise of some 2^17 elements: a few milliseconds.
 CodecSpeed MeasureSpeed(const Compression& compression);
 

@@ -35,7 +35,8 @@ struct Options {
   std::string operator()(const Fp8& fp8) const { return fp8.format == Fp8::Format::kE4M3 ? "e4m3" : "e5m2"; }
   std::string operator()(const Ternary& /*its seed may differ*/) const { return ""; }
   std::string operator()(const TopK& top) const {
-    return absl::StrFormat("%.17g sampled %d values %d", top.sparsity, top.sampled, static_cast<int>(top.values));
+    return absl::StrFormat("%.17g sampled %d values %d global %d", top.sparsity, top.sampled,
+                           static_cast<int>(top.values), top.global);
   }
   std::string operator()(const RandomK& random) const {
     return absl::StrFormat("%.17g seed %d", random.sparsity, random.seed);
@@ -43,10 +44,10 @@ struct Options {
   std::string operator()(const PowerSgd& power) const { return absl::StrCat(power.rank); }
   std::string operator()(const Dgc& dgc) const {
     return absl::StrFormat(
-        "%.17g momentum %.9g nesterov %d masking %d values %d clip %.9g warmup %s by %d dense below %d dimensions, %d "
-        "elements, %s; not finite %d",
-        dgc.sparsity, dgc.momentum, dgc.nesterov, dgc.factor_masking, static_cast<int>(dgc.values), dgc.clip,
-        absl::StrJoin(dgc.warmup, " "), dgc.warmup_steps, dgc.min_dimensions, dgc.min_elements,
+        "%.17g momentum %.9g nesterov %d masking %d values %d global %d clip %.9g warmup %s by %d dense below %d "
+        "dimensions, %d elements, %s; not finite %d",
+        dgc.sparsity, dgc.momentum, dgc.nesterov, dgc.factor_masking, static_cast<int>(dgc.values), dgc.global,
+        dgc.clip, absl::StrJoin(dgc.warmup, " "), dgc.warmup_steps, dgc.min_dimensions, dgc.min_elements,
         absl::CHexEscape(absl::StrJoin(dgc.dense_names, " ")), static_cast<int>(dgc.non_finite));
   }
   template <typename Other>
@@ -218,12 +219,44 @@ void Compressor::Follow(const std::vector<fusion::Part>& parts) {
   compressed_.clear();
   prepared_.assign(parts.size(), false);
   for (const fusion::Part& part : parts) {
-    const bool any = std::ranges::any_of(part.tensors, [this](int tensor) { return covers(tensor); });
-    compressed_.push_back(any && (request_.always || Pays(part)));
+    const bool pays = request_.always || (covers_any(part) && SecondsOf(part) < DenseSeconds(ranks_, part.count));
+    compressed_.push_back(covers_any(part) && pays);
   }
 }
 
-bool Compressor::Pays(const fusion::Part& part) const {
+absl::Status Compressor::ChooseAgain(Communicator& communicator, const std::vector<fusion::Part>& parts,
+                                     const CallOptions& options) {
+  const auto& team = ranks_.team();
+  const PathModel& model = team->refiner().selector().model();
+  speed_ = MeasureSpeed(request_.compression);
+  if (ranks_.runtime().network_model() != nullptr) {
+    network_.latency = model.latency;
+    network_.bytes_per_second = model.bytes_per_second;
+  }
+  // What all ranks take the largest of: then 1 for each part that is to go dense.
+  std::vector<double> agreed = {speed_.encode, speed_.decode, network_.latency, 1 / network_.bytes_per_second};
+  const size_t known = agreed.size();
+  for (size_t i = 0; i < parts.size(); ++i) {
+    agreed.push_back(1);
+    if (!covers_any(parts[i])) continue;
+    const int64_t bytes = parts[i].count * int64_t{sizeof(float)};
+    const double dense = team->Select(Collective::kAllReduce, bytes, team->rails()).seconds;
+    agreed.back() = StaysOrTurnsCompressed(compressed_[i], SecondsOf(parts[i]), dense) ? 0 : 1;
+  }
+  RETURN_IF_ERROR(communicator.AllReduce(agreed, {.op = ReduceOp::kMax, .timeout = options.timeout}));
+  speed_ = {agreed[0], agreed[1]};
+  network_.latency = agreed[2];
+  network_.bytes_per_second = 1 / agreed[3];
+  for (size_t i = 0; i < parts.size(); ++i) compressed_[i] = agreed[known + i] == 0;
+  return absl::OkStatus();
+}
+
+bool Compressor::covers_any(const fusion::Part& part) const {
+  return std::ranges::any_of(part.tensors, [this](int tensor) { return covers(tensor); });
+}
+
+// By the model, compressed. REQUIRES: covers_any
+double Compressor::SecondsOf(const fusion::Part& part) const {
   int64_t covered = 0, plain = 0;
   double left = 0;  // elements' worth of bytes
   for (const int each : part.tensors) {
@@ -234,8 +267,7 @@ bool Compressor::Pays(const fusion::Part& part) const {
     left += static_cast<double>(tensor.count) * PayloadShare(request_.compression, rows, tensor.count / rows);
   }
   const double share = left / static_cast<double>(covered);
-  return CompressedSeconds(request_.compression, covered, plain, share, speed_, network_) <
-         DenseSeconds(ranks_, part.count);
+  return CompressedSeconds(request_.compression, covered, plain, share, speed_, network_);
 }
 
 void Compressor::Restart(int64_t number) {

@@ -57,6 +57,13 @@ class Compressor {
   // From now on these are the parts of the plan.
   void Follow(const std::vector<fusion::Part>& parts);
 
+  // Chooses again which parts go compressed, by what calls have taught of the network since, and codecs measured anew:
+  // after steps of which IsDue says so. Collective: a message of a few bytes a part. A part changes only where the
+  // other way is clearly sooner, and only if all ranks say so.
+  bool IsDue(int64_t step) const { return !request_.always && step % kStepsBetweenChoices == 0; }
+  absl::Status ChooseAgain(Communicator& communicator, const std::vector<fusion::Part>& parts,
+                           const CallOptions& options);
+
   // Step `number` (1 the first) begins.
   void Restart(int64_t number);
 
@@ -86,9 +93,12 @@ class Compressor {
   absl::Status Restore(std::span<const std::span<const std::byte>> saved);
 
  private:
+  static constexpr int64_t kStepsBetweenChoices = 64;
+
   Compressor(const CommunicatorState& ranks, CompressionRequest request, std::vector<ExchangeTensor> tensors,
              std::unique_ptr<CompressedExchange> exchange, const NetworkShape& network);
-  bool Pays(const fusion::Part& part) const;
+  bool covers_any(const fusion::Part& part) const;
+  double SecondsOf(const fusion::Part& part) const;
   ExchangePart PartOf(const fusion::Part& part, const fusion::Gradients& gradients) const;
   SequenceCall* Begin(ExchangePart part, std::chrono::milliseconds timeout);
   void BeginStep(const std::vector<fusion::Part>& parts, const fusion::Gradients& gradients);

@@ -259,6 +259,11 @@ absl::StatusOr<StepSummary> GradientReducer::State::Wait() {
     if (!planned_) {
       if (absl::Status planned = PlanAfterStep(summary); !planned.ok()) return Fail(std::move(planned));
     }
+    if (compressor_ != nullptr && compressor_->IsDue(summary.step)) {
+      absl::Status chosen = compressor_->ChooseAgain(*communicator_, step_->parts(), call_options());
+      if (!chosen.ok()) return Fail(std::move(chosen));
+      ++summary.control_messages;
+    }
   } else if (tuning_ != nullptr) {
     tuning_->first_gradient.store(0);  // only the micro-batch that reduces is timed
   }

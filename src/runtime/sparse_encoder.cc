@@ -42,6 +42,7 @@ SparseEncoder::SparseEncoder(const Compression& compression, const ExchangeSetti
       plain_kind_(PlainKind(ValuesOf(compression))),
       may_split_(SplitsSums(compression, pieces.hosts(), settings.most_gathered)) {
   if (const auto* const dgc = std::get_if<Dgc>(&compression)) dgc_ = *dgc;
+  if (const auto* const top = std::get_if<TopK>(&compression)) sparsity_ = top->sparsity;
   for (const ExchangeTensor& tensor : settings.tensors) {
     const bool keeps = !tensor.covered && plain_kind_ != PayloadKind::kF32;
     kept_.emplace_back(keeps ? pieces.Of(tensor.count, pieces.local(settings.rank)).count : 0);
@@ -65,8 +66,9 @@ bool SparseEncoder::InWarmup() const {
 
 // Whether more is received than by a dense allreduce.
 bool SparseEncoder::Loses(double density) const {
-  const double gathered =
-      may_split_ ? density + compression::UnionDensity(density, pieces_.hosts()) : pieces_.hosts() * density;
+  const double gathered = dgc_->global ? 2 * density
+                          : may_split_ ? density + compression::UnionDensity(density, pieces_.hosts())
+                                       : pieces_.hosts() * density;
   return gathered * kEntryBytes >= kDenseBytes;
 }
 
@@ -102,7 +104,7 @@ bool SparseEncoder::EncodeNext(SparseEncoding& to) {
       to.kept.insert(to.kept.end(), kept.begin(), kept.end());
     }
   } else {
-    if (!own.empty()) to.status = EncodePayload(tensor, own, to.payloads);
+    if (!own.empty()) to.status = EncodePayload(tensor, own, to);
     std::fill(values.data(), own.data(), 0.0f);  // what others answer for
     std::fill(own.data() + own.size(), values.data() + values.size(), 0.0f);
   }
@@ -110,14 +112,35 @@ bool SparseEncoder::EncodeNext(SparseEncoding& to) {
   return to.status.ok();
 }
 
-absl::Status SparseEncoder::EncodePayload(int tensor, std::span<float> values, std::vector<std::byte>& to) {
+absl::Status SparseEncoder::EncodePayload(int tensor, std::span<float> values, SparseEncoding& to) {
   compression::Codec& codec = *codecs_[static_cast<size_t>(tensor)];
   RETURN_IF_ERROR(Annotate(codec.EncodeAndClear(values, step_, payload_), NameOf(tensor)));
-  const size_t at = to.size();
-  to.resize(at + sizeof(SparseEncoding::Length) + payload_.size());
-  compression::Store(&to[at], static_cast<SparseEncoding::Length>(payload_.size()));
-  std::memcpy(&to[at + sizeof(SparseEncoding::Length)], payload_.data(), payload_.size());
+  const size_t at = to.payloads.size();
+  to.payloads.resize(at + sizeof(SparseEncoding::Length) + payload_.size());
+  compression::Store(&to.payloads[at], static_cast<SparseEncoding::Length>(payload_.size()));
+  std::memcpy(&to.payloads[at + sizeof(SparseEncoding::Length)], payload_.data(), payload_.size());
+  if (dgc_ && dgc_->global) {
+    const auto momenta = static_cast<DgcTensor&>(codec).momenta();
+    to.momenta.insert(to.momenta.end(), momenta.begin(), momenta.end());
+  }
   return absl::OkStatus();
+}
+
+int64_t SparseEncoder::Wanted(int tensor) const {
+  return compression::KeptCount(sparsity_, settings_.tensors[static_cast<size_t>(tensor)].count);
+}
+
+// Where a whole entry comes back, u is as if it had never been chosen.
+void SparseEncoder::TakeBack(const SparseEncoding& from, std::span<const SparseSplit::Returned> returned) {
+  std::vector<compression::StateArrays> kept;  // by covered gradient
+  for (size_t i = 0; i < from.part.tensors.size(); ++i) {
+    if (!goes_plain(from.part, i)) kept.push_back(ArraysOf(from.part.tensors[i]));
+  }
+  for (const SparseSplit::Returned& each : returned) {
+    const auto& arrays = kept[each.tensor];
+    arrays.back()[each.element] += each.value;
+    if (each.entry < from.momenta.size()) arrays.front()[each.element] = from.momenta[each.entry];
+  }
 }
 
 std::vector<int64_t> SparseEncoder::PlainTotals(const ExchangePart& part) const {

@@ -17,6 +17,7 @@
 #include "compression/state.h"
 #include "runtime/compressed_exchange.h"
 #include "runtime/host_pieces.h"
+#include "runtime/sparse_split.h"
 
 namespace gyre::internal {
 
@@ -30,6 +31,7 @@ struct SparseEncoding {
   std::vector<float> plain = {};         // gradients that go along as they are, one after the other
   std::vector<float> kept = {};          // of these, what was rounded off before; empty where nothing is
   std::vector<std::byte> payloads = {};  // of the others, a Length before each
+  std::vector<float> momenta = {};       // what u was where they send, one after the other, if it may have to go back
   absl::Status status = absl::OkStatus();
 };
 
@@ -70,10 +72,16 @@ class SparseEncoder {
     }
   }
 
+  // What of an encoding is not told to the other ranks, or rounded off: it is to be sent yet.
+  void TakeBack(const SparseEncoding& from, std::span<const SparseSplit::Returned> returned);
+
   // By piece: elements of all gradients that go plain.
   std::vector<int64_t> PlainTotals(const ExchangePart& part) const;
 
-  // What is kept of this rank's piece of a gradient; none if nothing is.
+  // How many elements of a covered gradient each rank sends in this step, or a host's ranks together.
+  int64_t Wanted(int tensor) const;
+
+  // What is kept of this rank's piece of a gradient, what is still to be sent last; none if nothing is.
   compression::StateArrays ArraysOf(int tensor);
 
   // Of all gradients of which anything is kept.
@@ -82,7 +90,7 @@ class SparseEncoder {
  private:
   bool InWarmup() const;
   bool Loses(double density) const;
-  absl::Status EncodePayload(int tensor, std::span<float> values, std::vector<std::byte>& to);
+  absl::Status EncodePayload(int tensor, std::span<float> values, SparseEncoding& to);
 
   const ExchangeSettings& settings_;
   const HostPieces& pieces_;
@@ -92,7 +100,7 @@ class SparseEncoder {
   std::optional<Dgc> dgc_;                      // then codecs are DgcTensors
   std::vector<compression::LargeBuffer> kept_;  // by place, of what is not covered: what was rounded off
   int64_t step_ = 0;
-  double sparsity_ = 0;
+  double sparsity_ = 0;  // of this step
   float clip_scale_ = 1;
   std::vector<std::byte> payload_;
   compression::Decoder decoder_;

@@ -9,6 +9,9 @@
 //   2. alltoall: the elements that it has chosen of each rank's region
 //   3. allgather: how many bytes the region's sum is, where the region begins in the next step, and sums as above
 //   4. allgather: the regions' sums
+// The same among any number of ranks where the choice is global; then there is also, after the second, an allgather of
+// how large each region's sums are, by which the largest are chosen; and before the last, where one region has many
+// more of them than others, an alltoall that evens them out.
 //
 // Where hosts have several ranks, they first add up their gradients in the host's memory (runtime/host_reduction.h);
 // what is kept, chosen and sent is then of a rank's own piece of each gradient (runtime/host_pieces.h).
@@ -47,11 +50,12 @@ class SparseExchange final : public CompressedExchange {
         pieces_(pieces),
         in_host_(pieces_.reduces()),
         may_split_(SplitsSums(compression, pieces_.hosts(), settings_.most_gathered)),
+        global_(IsGlobal(compression)),
         encoder_(compression, settings_, pieces_, std::move(codecs)),
         host_(settings_, pieces_, encoder_),
         plain_(pieces_, settings_.rank, settings_.scale()),
         split_(settings_.rank, settings_.ranks, settings_.scale(),
-               {ValuesOf(compression), settings_.link_bytes_per_second}, !in_host_),
+               {ValuesOf(compression), settings_.link_bytes_per_second}, !in_host_, IsGlobal(compression)),
         sizes_(static_cast<size_t>(settings_.ranks)),
         cuts_(sizes_.size()) {}
 
@@ -115,16 +119,22 @@ class SparseExchange final : public CompressedExchange {
         round_ = Round::kSums;
         return SendSlices();
       case Round::kSums:
-        RETURN_IF_ERROR(SumSlices());
+        RETURN_IF_ERROR(split_.Sum(received_, sizes_));
+        round_ = global_ ? Round::kChoice : Round::kRegions;
+        return global_ ? DescribeSums() : AnnounceSums();
+      case Round::kChoice:
+        split_.ChooseSums(received_);
         round_ = Round::kRegions;
         return AnnounceSums();
       case Round::kRegions:
         RETURN_IF_ERROR(ReadSums());
-        round_ = Round::kEnd;
-        return Gather(split_.sum());
+        round_ = global_ && compression::IsUneven(sizes_) ? Round::kEvened : Round::kEnd;
+        return round_ == Round::kEvened ? EvenOut() : Gather(split_.sum(), sizes_);
+      case Round::kEvened: round_ = Round::kEnd; return Gather(sent_, evened_.held);
       case Round::kEnd: break;
     }
     RETURN_IF_ERROR(splits_ ? split_.Deliver(received_, sizes_, cuts_) : AddAll());
+    if (splits_) encoder_.TakeBack(own_, split_.returned());
     DeliverPlain();
     return std::nullopt;
   }
@@ -134,7 +144,7 @@ class SparseExchange final : public CompressedExchange {
   std::vector<compression::StateArrays> state() override { return in_host_ ? host_.HandOver() : encoder_.state(); }
 
  private:
-  enum class Round { kInHost, kAnnounce, kPayloads, kSlices, kSums, kRegions, kEnd };
+  enum class Round { kInHost, kAnnounce, kPayloads, kSlices, kSums, kChoice, kRegions, kEvened, kEnd };
   using Length = SparseEncoding::Length;
 
   // Calls visit(covered gradient's piece, payload) for each that `rank` has sent.
@@ -156,15 +166,17 @@ class SparseExchange final : public CompressedExchange {
 
   absl::Status BeginSplit() {
     std::vector<std::span<float>> covered;
+    std::vector<int64_t> wanted;
     int64_t elements = 0;
     for (size_t i = 0; i < own_.part.tensors.size(); ++i) {
       if (encoder_.goes_plain(own_.part, i)) continue;
       covered.push_back(own_.part.values[i]);
+      wanted.push_back(encoder_.Wanted(own_.part.tensors[i]));
       elements += std::ssize(covered.back());
     }
     splits_ = may_split_ && !covered.empty() && SparseSplit::Fits(elements);
     if (!splits_) return absl::OkStatus();
-    split_.Begin(own_.part.tensors, std::move(covered));
+    split_.Begin(own_.part.tensors, std::move(covered), std::move(wanted));
     RETURN_IF_ERROR(VisitPayloads(settings_.rank, own_.payloads,
                                   [this](std::span<float> piece, auto payload) { return split_.Add(piece, payload); }));
     split_.Cut();
@@ -234,10 +246,10 @@ class SparseExchange final : public CompressedExchange {
     return call;
   }
 
-  // Of sizes_ bytes from each rank.
-  Call Gather(std::vector<std::byte>& own) {
-    received_.resize(Sum(sizes_));
-    return Counted({.kind = CallKind::kAllGather, .in = BytesView(own), .out = BytesView(received_), .counts = sizes_});
+  // `bytes`: from each rank.
+  Call Gather(std::vector<std::byte>& own, const std::vector<int64_t>& bytes) {
+    received_.resize(Sum(bytes));
+    return Counted({.kind = CallKind::kAllGather, .in = BytesView(own), .out = BytesView(received_), .counts = bytes});
   }
 
   // --- Few ranks ---
@@ -247,7 +259,7 @@ class SparseExchange final : public CompressedExchange {
     plain_.EncodeSum(sent_.data());
     sent_.insert(sent_.end(), own_.payloads.begin(), own_.payloads.end());
     for (size_t rank = 0; rank < sizes_.size(); ++rank) sizes_[rank] += plain_.sum_bytes(static_cast<int>(rank));
-    return Gather(sent_);
+    return Gather(sent_, sizes_);
   }
 
   absl::Status AddAll() {
@@ -278,25 +290,21 @@ class SparseExchange final : public CompressedExchange {
                     .receive_counts = sizes_});
   }
 
-  absl::Status SumSlices() {
-    std::vector<std::span<float>> kept;  // by covered gradient
-    for (size_t i = 0; i < own_.part.tensors.size(); ++i) {
-      if (!encoder_.goes_plain(own_.part, i)) kept.push_back(encoder_.ArraysOf(own_.part.tensors[i]).back());
-    }
-    return split_.Sum(received_, sizes_,
-                      [&](size_t tensor, size_t element, float value) { kept[tensor][element] += value; });
+  Call DescribeSums() {
+    sent_ = split_.DescribeSums();
+    counts_ = split_.DescriptionBytes();
+    return Gather(sent_, counts_);
   }
 
   Call AnnounceSums() {
+    split_.EncodeSums();
     counts_.clear();
     for (int rank = 0; rank < settings_.ranks; ++rank) counts_.push_back(16 + plain_.sum_bytes(rank));
     sent_.resize(static_cast<size_t>(counts_[static_cast<size_t>(settings_.rank)]));
     Store(sent_.data(), uint64_t{split_.sum().size()});
     Store(&sent_[8], cut_);
     plain_.EncodeSum(sent_.data() + 16);
-    received_.resize(Sum(counts_));
-    return Counted(
-        {.kind = CallKind::kAllGather, .in = BytesView(sent_), .out = BytesView(received_), .counts = counts_});
+    return Gather(sent_, counts_);
   }
 
   absl::Status ReadSums() {
@@ -307,6 +315,17 @@ class SparseExchange final : public CompressedExchange {
       plain_.DecodeSum(static_cast<int>(rank), from + 16);
     }
     return absl::OkStatus();
+  }
+
+  // From now on sent_ is this rank's share of all.
+  Call EvenOut() {
+    evened_ = compression::EvenOut(sizes_, settings_.rank);
+    sent_.resize(static_cast<size_t>(evened_.held[static_cast<size_t>(settings_.rank)]));
+    return Counted({.kind = CallKind::kAllToAll,
+                    .in = BytesView(split_.sum()),
+                    .out = BytesView(sent_),
+                    .counts = evened_.given,
+                    .receive_counts = evened_.taken});
   }
 
   // --- The end ---
@@ -330,7 +349,7 @@ class SparseExchange final : public CompressedExchange {
   const ExchangeSettings settings_;
   const HostPieces pieces_;  // each rank a host of its own where none reduce in theirs
   const bool in_host_;
-  const bool may_split_;
+  const bool may_split_, global_;
   SparseEncoder encoder_;
   HostGradients host_;
   std::deque<SparseEncoding> prepared_;  // parts to come
@@ -340,6 +359,7 @@ class SparseExchange final : public CompressedExchange {
   Round round_ = Round::kAnnounce;
   PlainPart plain_;
   SparseSplit split_;
+  compression::Evened evened_;
   int64_t sent_bytes_ = 0;
   std::vector<std::byte> sent_, received_;
   std::vector<int64_t> counts_, receive_counts_;

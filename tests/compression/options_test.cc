@@ -29,6 +29,9 @@ TEST(CompressionOptions, NumbersAndVariants) {
   EXPECT_EQ(std::get<PowerSgd>(ParseCompression("powersgd:8").value()).rank, 8);
   EXPECT_EQ(std::get<Fp8>(ParseCompression("fp8-e5m2").value()).format, Fp8::Format::kE5M2);
   EXPECT_TRUE(std::get<TopK>(ParseCompression("topk-sampled:0.9").value()).sampled);
+  EXPECT_TRUE(std::get<TopK>(ParseCompression("topk-global:0.9").value()).global);
+  EXPECT_TRUE(std::get<Dgc>(ParseCompression("dgc-global").value()).global);
+  EXPECT_FALSE(std::get<Dgc>(ParseCompression("dgc").value()).global);
 }
 
 TEST(CompressionOptions, SaysWhatIsWrong) {

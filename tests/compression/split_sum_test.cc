@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
+#include "compression/global_choice.h"
 #include "compression/payload.h"
 #include "compression/plain_slices.h"
 #include "support/mutator.h"
@@ -104,6 +106,61 @@ TEST(SplitSum, WhatIsNoSumIsRefused) {
     ASSERT_EQ(reader.positions().size(), reader.values().size());
     for (const uint32_t position : reader.positions()) ASSERT_LT(position, 100u);
   }
+}
+
+// Bytes change hands once, and keep their order.
+TEST(SplitSum, EvenedBytesAreAllOfThem) {
+  for (const auto& bytes : {std::vector<int64_t>{7}, {0, 0, 0}, {100, 0, 3, 1}, {1, 2, 90, 4, 0}}) {
+    std::vector<int64_t> giver, holder;  // by byte
+    for (size_t rank = 0; rank < bytes.size(); ++rank) {
+      giver.insert(giver.end(), static_cast<size_t>(bytes[rank]), static_cast<int64_t>(rank));
+    }
+    for (size_t to = 0; to < bytes.size(); ++to) {
+      const Evened own = EvenOut(bytes, static_cast<int>(to));
+      EXPECT_EQ(std::accumulate(own.given.begin(), own.given.end(), int64_t{0}), bytes[to]);
+      EXPECT_LE(std::ranges::max(own.held) - std::ranges::min(own.held), 1);
+      EXPECT_EQ(std::accumulate(own.taken.begin(), own.taken.end(), int64_t{0}), own.held[to]);
+      for (size_t from = 0; from < bytes.size(); ++from) {
+        EXPECT_EQ(own.taken[from], EvenOut(bytes, static_cast<int>(from)).given[to]);
+        holder.insert(holder.end(), static_cast<size_t>(own.taken[from]), static_cast<int64_t>(from));
+      }
+    }
+    EXPECT_EQ(holder, giver);
+  }
+}
+
+// However the sums are spread over their owners, about as many as are wanted are above the threshold.
+TEST(GlobalChoice, ThresholdsLeaveAboutAsManyAsAreWanted) {
+  Mutator random(11);
+  for (const int owners : {1, 2, 5, 48}) {
+    for (const int64_t wanted : {1, 10, 300, 5000}) {
+      for (const bool skewed : {false, true}) {
+        std::vector<float> points, all;
+        for (int owner = 0; owner < owners; ++owner) {
+          std::vector<float> sums(skewed ? (owner == 0 ? 9000 : random.Below(20))
+                                         : 9000 / static_cast<uint64_t>(owners));
+          for (float& sum : sums) sum = std::pow(static_cast<float>(random.Below(99'999) + 1), -0.3f);
+          all.insert(all.end(), sums.begin(), sums.end());
+          const auto own = TailPoints(sums, wanted, owners);
+          points.insert(points.end(), own.begin(), own.end());
+        }
+        const float threshold = GlobalThreshold(points, wanted);
+        const auto above = std::ranges::count_if(all, [&](float sum) { return sum > threshold; });
+        const double slack = 0.25 * static_cast<double>(wanted) + (wanted < 50 ? owners : 1);
+        EXPECT_NEAR(static_cast<double>(above), static_cast<double>(wanted), slack) << owners << " " << skewed;
+      }
+    }
+  }
+}
+
+TEST(GlobalChoice, TakesAllWhereThereAreFew) {
+  std::vector<float> sums = {3, 1, 2};
+  EXPECT_EQ(GlobalThreshold(TailPoints(sums, 9, 2), 9), 0);
+  EXPECT_EQ(GlobalThreshold(TailPoints(sums, 3, 1), 3), std::nextafter(1.0f, 0.0f));
+  EXPECT_EQ(GlobalThreshold(TailPoints(sums, 1, 1), 1), std::nextafter(3.0f, 0.0f));
+  EXPECT_EQ(GlobalThreshold({}, 5), 0);
+  const std::vector<float> damaged(2 * kTailPoints, std::nanf(""));
+  EXPECT_EQ(GlobalThreshold(damaged, 5), 0);
 }
 
 // Each element arrives once, whatever the number of ranks and elements, and what is rounded off is kept.

@@ -192,7 +192,7 @@ TEST_P(EveryCodec, LosesNothingOverHosts) {
 // Hosts of several ranks reduce in their memory first; with 3 + 1, one rank of each host has all of every gradient.
 TEST(CompressedReducer, HostsReduceFirstAndLoseNothing) {
   for (const support::HostSizes& hosts : {support::HostSizes{2, 2}, support::HostSizes{3, 1}}) {
-    for (const char* name : {"dgc:0.9", "topk:0.9", "randomk:0.9"}) {
+    for (const char* name : {"dgc:0.9", "topk:0.9", "randomk:0.9", "dgc-global:0.9"}) {
       RunThreads(4, [&](const Rank& rank) { ExpectNothingIsLost(rank, name, JoinJob(rank, JobOptions(rank, hosts))); });
     }
   }
@@ -200,7 +200,8 @@ TEST(CompressedReducer, HostsReduceFirstAndLoseNothing) {
 
 INSTANTIATE_TEST_SUITE_P(Names, EveryCodec,
                          testing::Values("fp16", "bf16", "fp8", "fp8-e5m2", "int8", "int4", "sign", "ternary",
-                                         "topk:0.9", "topk-sampled:0.9", "randomk:0.9", "powersgd:2", "dgc:0.9"),
+                                         "topk:0.9", "topk-sampled:0.9", "randomk:0.9", "powersgd:2", "dgc:0.9",
+                                         "topk-global:0.9", "dgc-global:0.9"),
                          [](const auto& info) {
                            std::string name = info.param.substr(0, info.param.find(':'));
                            std::erase(name, '-');
@@ -250,6 +251,38 @@ TEST(CompressedReducer, ChoosesByCostOverHosts) {
       worker.ExpectSameEverywhere();
     }
   });
+}
+
+// Every 64th step the choice is made again, by all ranks alike; nothing is lost, whatever comes of it.
+TEST(CompressedReducer, ChoosesAgainFromTimeToTime) {
+  RunThreads(3, [](const Rank& rank) {
+    Worker worker;
+    const ReducerOptions options{.op = ReduceOp::kSum, .compression = Dgc{.sparsity = 0.9, .momentum = 0}};
+    ASSERT_THAT(worker.Start(JoinJob(rank, JobOptions(rank, {1, 2})), options), IsOk());
+    std::vector<double> sums(static_cast<size_t>(CountOf(kShapes[0]))), expected(sums.size());
+    for (int64_t step = 1; step <= 130; ++step) {
+      const auto summary = worker.Step(step);
+      ASSERT_THAT(summary, IsOk());
+      EXPECT_EQ(summary->compression, CompressionUse::kByCost);
+      if (step > 2) {  // the plan is there
+        EXPECT_EQ(summary->control_messages, step % 64 == 0 ? 1 : 0) << step;
+      }
+      for (size_t i = 0; i < sums.size(); ++i) {
+        sums[i] += worker.values(0)[i];
+        for (int r = 0; r < 3; ++r) expected[i] += GradientOf(r, 0, static_cast<int64_t>(i), step);
+      }
+    }
+    worker.ExpectSameEverywhere();
+    const auto kept = worker.SumKept();
+    for (size_t i = 0; i < sums.size(); ++i) ASSERT_NEAR(sums[i] + kept[0][i], expected[i], 1e-4) << i;
+  });
+}
+
+TEST(CompressionCost, ATenthIsNoReasonForAChange) {
+  EXPECT_TRUE(internal::StaysOrTurnsCompressed(true, 1.09, 1));
+  EXPECT_FALSE(internal::StaysOrTurnsCompressed(true, 1.11, 1));
+  EXPECT_FALSE(internal::StaysOrTurnsCompressed(false, 0.91, 1));
+  EXPECT_TRUE(internal::StaysOrTurnsCompressed(false, 0.89, 1));
 }
 
 TEST(CompressionCost, PaysOnSlowNetworksOnly) {

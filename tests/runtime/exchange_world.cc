@@ -128,6 +128,7 @@ absl::Status ExchangeWorld::Advance(int rank) {
 
 absl::Status ExchangeWorld::Exchange(const std::vector<int>& tensors, bool dense) {
   calls_ = 0;
+  received_ = 0;
   for (int rank = 0; rank < ranks(); ++rank) {
     exchange(rank).Begin(PartOf(rank, tensors, dense));
     if (absl::Status begun = Advance(rank); !begun.ok()) return begun;
@@ -160,6 +161,10 @@ absl::Status ExchangeWorld::Run(const std::vector<int>& ranks, bool between_host
     const Pending& pending = pending_[static_cast<size_t>(rank)];
     if (!pending.call || pending.within_host == between_hosts) return absl::InternalError("ranks are out of step");
     calls.push_back(*pending.call);
+    const Call& call = calls.back();
+    const auto own = static_cast<size_t>(rank);  // for calls of all ranks; what is its own does not travel
+    if (between_hosts)
+      received_ += call.out.count - (call.receive_counts.empty() ? call.counts : call.receive_counts)[own];
   }
   ++calls_;
   if (between_hosts && network_ != nullptr) {

@@ -35,6 +35,9 @@ class ExchangeWorld {
   // Calls of all ranks that the last Exchange has made.
   int calls() const { return calls_; }
 
+  // Bytes that these have brought to a rank from others, in the mean.
+  double received() const { return static_cast<double>(received_) / ranks(); }
+
  private:
   struct Pending {
     std::optional<internal::Call> call;
@@ -52,6 +55,7 @@ class ExchangeWorld {
   std::vector<std::vector<std::vector<float>>> values_;  // by rank and place
   std::vector<Pending> pending_;
   int calls_ = 0;
+  int64_t received_ = 0;
 };
 
 }  // namespace gyre

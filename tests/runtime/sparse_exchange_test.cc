@@ -1,12 +1,14 @@
 // The forms of a sparse exchange: payloads gathered whole, sums split by regions, gradients reduced in hosts first.
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <numeric>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "compression/codec.h"
 #include "compression/state.h"
 #include "gtest/gtest.h"
 #include "runtime/exchange_world.h"
@@ -228,22 +230,177 @@ TEST(SparseExchange, RegionsAreBalancedWhereHostsReduceFirst) {
   EXPECT_LT(second, first * 13 / 10);
 }
 
-TEST(SparseExchange, WhatIsPreparedAheadIsTheSame) {
-  const Compression compression = Dgc{.sparsity = 0.9};
-  ExchangeWorld plain(compression, Settings(compression), EachOnItsOwn(3));
-  ExchangeWorld ahead(compression, Settings(compression), EachOnItsOwn(3));
-  for (int64_t step = 1; step <= 3; ++step) {
-    Fill(plain, step);
-    Fill(ahead, step);
-    EXPECT_GT(ahead.Prepare(1, {2, 3, 5}), 0);  // some ranks are further than others
-    EXPECT_GT(ahead.Prepare(2, {2, 3, 5}), 0);
-    EXPECT_GT(ahead.Prepare(2, {0, 1, 4}), 0);
-    for (const auto& part : {std::vector{2, 3, 5}, std::vector{0, 1, 4}}) {
-      ASSERT_THAT(plain.Exchange(part), IsOk());
-      ASSERT_THAT(ahead.Exchange(part), IsOk());
+// --- The global choice ---
+
+// What one rank keeps, worked out beside it: u and v of each covered gradient.
+struct Kept {
+  std::vector<std::vector<float>> u = {}, v = {};
+};
+
+bool Same(float a, float b) {
+  return std::memcmp(&a, &b, sizeof(a)) == 0;
+}
+
+// After a step: each element was sent, or is as if it had never been chosen, bit by bit; and the result is the sum of
+// what was sent. How many elements of covered gradients are not 0 in the result.
+int64_t ExpectSentOrKept(ExchangeWorld& world, std::vector<Kept>& kept, int64_t step, float momentum) {
+  int64_t told = 0;
+  std::vector<std::vector<compression::StateArrays>> states;
+  for (int rank = 0; rank < world.ranks(); ++rank) states.push_back(world.exchange(rank).state());
+  for (size_t t = 0, covered = 0; t < kShapes.size(); ++t) {
+    if (kShapes[t].size() < 2) continue;
+    for (size_t i = 0; i < world.values(0, t).size(); ++i) {
+      float sum = 0;
+      for (size_t rank = 0; rank < kept.size(); ++rank) {
+        float& u = kept[rank].u[t][i];
+        float& v = kept[rank].v[t][i];
+        u = momentum * u + GradientOf(static_cast<int>(rank), t, i, step);
+        v += u;
+        const auto& state = states[rank][covered];
+        const bool sent = v != 0 && state[1][i] == 0;
+        if (sent) sum += static_cast<float>(kScale) * v;
+        if (sent) u = v = 0;
+        EXPECT_TRUE(Same(state[0][i], u) && Same(state[1][i], v)) << step << " " << rank << " " << t << " " << i;
+      }
+      EXPECT_EQ(world.values(0, t)[i], sum) << step << " " << t << " " << i;
+      told += sum != 0 ? 1 : 0;
     }
-    ExpectSameOnAllRanks(ahead);
-    for (size_t t = 0; t < kShapes.size(); ++t) ASSERT_TRUE(SameBits(plain.values(0, t), ahead.values(0, t))) << t;
+    ++covered;
+  }
+  return told;
+}
+
+TEST(SparseExchange, WhatIsNotChosenGloballyIsKeptBitByBit) {
+  for (const int ranks : {1, 2, 3, 5, 8}) {
+    for (const float momentum : {0.0f, 0.9f}) {
+      const Compression compression = Dgc{.sparsity = 0.97, .momentum = momentum, .global = true};
+      ExchangeWorld world(compression, Settings(compression), EachOnItsOwn(ranks));
+      std::vector<Kept> kept(static_cast<size_t>(ranks));
+      for (Kept& each : kept) {
+        for (size_t t = 0; t < kShapes.size(); ++t) each.u.emplace_back(world.values(0, t).size());
+        each.v = each.u;
+      }
+      int64_t wanted = 0, told = 0;
+      for (const auto& shape : kShapes) {
+        if (shape.size() >= 2) wanted += compression::KeptCount(0.97, shape[0] * shape[1]);
+      }
+      constexpr int64_t kSteps = 16;
+      for (int64_t step = 1; step <= kSteps; ++step) {
+        Fill(world, step);
+        ASSERT_THAT(world.Exchange(kAll), IsOk());
+        EXPECT_EQ(world.calls(), 5);
+        ExpectSameOnAllRanks(world);
+        const int64_t now = ExpectSentOrKept(world, kept, step, momentum);
+        ASSERT_FALSE(testing::Test::HasFailure());
+        EXPECT_LT(now, 2 * wanted) << ranks << " " << step;
+        told += now;
+      }
+      EXPECT_NEAR(static_cast<double>(told) / kSteps, wanted, 0.1 * static_cast<double>(wanted)) << ranks;
+    }
+  }
+}
+
+TEST(SparseExchange, GlobalChoicesLoseNothing) {
+  for (const auto& hosts : {std::vector{0, 1, 2}, {0, 0, 1, 1}, {0, 0, 0, 1}}) {
+    for (const ValueType values : {ValueType::kF32, ValueType::kF16, ValueType::kBF16}) {
+      const Compression top = TopK{.sparsity = 0.9, .sampled = true, .values = values, .global = true};
+      const Compression dgc = Dgc{.sparsity = 0.95, .momentum = 0, .values = values, .global = true};
+      for (const Compression& compression : {top, dgc}) {
+        ExchangeWorld world(compression, Settings(compression), hosts);
+        Ledger ledger;
+        for (int64_t step = 1; step <= 6; ++step) {
+          Fill(world, step);
+          ASSERT_THAT(world.Exchange({0, 1, 4}), IsOk());
+          ASSERT_THAT(world.Exchange({2, 3, 5}, step == 4), IsOk());  // the fourth step's goes dense
+          ExpectSameOnAllRanks(world);
+          ledger.Count(world, step);
+        }
+        ledger.ExpectNothingIsLost(world, IsHalf(values));
+      }
+    }
+  }
+}
+
+// Where the largest sums are all in one region, what is told of it is evened out; the outcome is the same.
+TEST(SparseExchange, UnevenGlobalChoicesAreEvenedOut) {
+  const Compression compression = TopK{.sparsity = 0.5, .global = true};
+  ExchangeSettings settings{.tensors = {}, .op = ReduceOp::kSum};
+  settings.tensors.push_back({.name = "wide", .shape = {8, 20'000}, .count = 160'000, .covered = true});
+  ExchangeWorld world(compression, settings, EachOnItsOwn(8));
+  int evened = 0;
+  for (int64_t step = 1; step <= 3; ++step) {
+    for (int rank = 0; rank < world.ranks(); ++rank) {
+      const std::span<float> values = world.values(rank, 0);
+      for (size_t i = 0; i < values.size(); ++i) {
+        values[i] = i < 20'000 ? 1 + static_cast<float>(i % 7 + static_cast<size_t>(rank)) : 0.0f;
+      }
+    }
+    world.BeginStep(step);
+    ASSERT_THAT(world.Exchange({0}), IsOk());
+    evened += world.calls() == 6 ? 1 : 0;
+    for (size_t i = 0; i < 160'000; ++i) {
+      ASSERT_EQ(world.values(3, 0)[i], i < 20'000 ? 36 + 8 * static_cast<float>(i % 7) : 0) << step << " " << i;
+    }
+  }
+  EXPECT_GE(evened, 1);
+}
+
+// Bytes that a rank receives, where ranks choose apart but for a part that they have in common: an allgather's grow
+// with their number, a split's with the union of what they choose, a global choice's hardly. Prints what
+// docs/compression.md has.
+TEST(SparseExchange, AGlobalChoiceBoundsWhatIsReceived) {
+  const auto received = [](const Compression& compression, int ranks, int most_gathered) {
+    ExchangeSettings settings{.tensors = {}, .op = ReduceOp::kSum, .most_gathered = most_gathered};
+    settings.tensors.push_back({.name = "layer", .shape = {250, 400}, .count = 100'000, .covered = true});
+    ExchangeWorld world(compression, settings, EachOnItsOwn(ranks));
+    double bytes = 0;
+    for (int64_t step = 1; step <= 4; ++step) {
+      for (int rank = 0; rank < ranks; ++rank) {
+        const std::span<float> values = world.values(rank, 0);
+        for (size_t i = 0; i < values.size(); ++i) {  // a part that all ranks have in common
+          values[i] = GradientOf(0, 7, i, step) + GradientOf(rank + 1, 1, i, step);
+        }
+      }
+      world.BeginStep(step);
+      EXPECT_THAT(world.Exchange({0}), IsOk());
+      if (step > 2) bytes += world.received() / 2;
+    }
+    return bytes;
+  };
+  for (const int ranks : {2, 4, 8, 32}) {
+    const Dgc exact{.sparsity = 0.99};
+    Dgc global = exact;
+    global.global = true;
+    const double gathered = received(exact, ranks, ranks), split = received(exact, ranks, 0);
+    const double chosen = received(global, ranks, 0);
+    std::printf("%2d ranks, 1 %% of 100,000: gathered %.0f, split %.0f, global %.0f bytes a step\n", ranks, gathered,
+                split, chosen);
+    EXPECT_LT(chosen, 1000 * 2.5 * 6);
+    if (ranks >= 8) {
+      EXPECT_LT(chosen, split / 2);
+      EXPECT_LT(chosen, gathered / 2);
+    }
+  }
+}
+
+TEST(SparseExchange, WhatIsPreparedAheadIsTheSame) {
+  for (const bool global : {false, true}) {
+    const Compression compression = Dgc{.sparsity = 0.9, .global = global};
+    ExchangeWorld plain(compression, Settings(compression), EachOnItsOwn(3));
+    ExchangeWorld ahead(compression, Settings(compression), EachOnItsOwn(3));
+    for (int64_t step = 1; step <= 3; ++step) {
+      Fill(plain, step);
+      Fill(ahead, step);
+      EXPECT_GT(ahead.Prepare(1, {2, 3, 5}), 0);  // some ranks are further than others
+      EXPECT_GT(ahead.Prepare(2, {2, 3, 5}), 0);
+      EXPECT_GT(ahead.Prepare(2, {0, 1, 4}), 0);
+      for (const auto& part : {std::vector{2, 3, 5}, std::vector{0, 1, 4}}) {
+        ASSERT_THAT(plain.Exchange(part), IsOk());
+        ASSERT_THAT(ahead.Exchange(part), IsOk());
+      }
+      ExpectSameOnAllRanks(ahead);
+      for (size_t t = 0; t < kShapes.size(); ++t) ASSERT_TRUE(SameBits(plain.values(0, t), ahead.values(0, t))) << t;
+    }
   }
 }
 
