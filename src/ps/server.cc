@@ -87,7 +87,6 @@ absl::Status Server::Restore(std::string_view content) {
 void Server::Receive(int worker, const Message& message) {
   if (message.epoch != options_.epoch && options_.guards.fence) return;
   if (absl::IsAborted(disk_status_)) return;
-  Attend();
   const Roster::Standing standing = roster_.Hear(worker, message.incarnation, clock_.Now());
   if (standing == Roster::Standing::kFenced) {
     const std::string text =
@@ -244,11 +243,21 @@ void Server::Tick() {
   }
 }
 
-// Messages may lie unread from while it stood still: they come next.
+// Messages may lie unread from while it stood still, or was busy with those of others: they come next. However long
+// that took, it counts as one heartbeat.
 void Server::Attend() {
   const TimePoint now = clock_.Now();
-  const Duration absence = now - std::exchange(attended_, now);
-  if (absence > 2 * options_.timing.heartbeat) roster_.Excuse(absence);
+  const Duration since = now - std::exchange(attended_, now);
+  if (since > 2 * options_.timing.heartbeat) roster_.Excuse(since - options_.timing.heartbeat, now);
+}
+
+void Server::Hear(int worker, uint64_t incarnation) {
+  roster_.Hear(worker, incarnation, clock_.Now());
+}
+
+// A connection can end without its worker, who then makes another at once.
+void Server::Lose(int worker, uint64_t incarnation) {
+  roster_.Doubt(worker, incarnation, clock_.Now() - options_.timing.timeout + 2 * options_.timing.heartbeat);
 }
 
 TimePoint Server::NextTick() const {

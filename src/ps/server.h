@@ -57,7 +57,13 @@ class Server {
   // A message from a worker (net/handshake.h has proved that it is this one).
   void Receive(int worker, const Message& message);
 
-  // To be called when NextTick() has come; earlier does no harm.
+  // Of a worker's process, by whoever runs this. It lives: bytes have come from it, or the system says so. And: no
+  // connection with it is left, which is its end unless it is heard again soon.
+  void Hear(int worker, uint64_t incarnation);
+  void Lose(int worker, uint64_t incarnation);
+
+  // To be called when NextTick() has come; earlier does no harm. Between two calls all that has arrived is to be
+  // received: who is silent is judged here, and by how long this server has listened.
   void Tick();
   TimePoint NextTick() const;
 

@@ -71,8 +71,8 @@ Worker::Worker(const WorkerOptions& options, const Layout& layout, const Clock& 
 }
 
 void Worker::Receive(int server, const Message& message) {
-  Attend();
   if (!status_.ok() || !Notice(server, message)) return;
+  Beat();
   Peer& peer = peers_[static_cast<size_t>(server)];
   const size_t slots = layout_.OfServer(server).size();
   switch (message.kind) {
@@ -97,6 +97,20 @@ void Worker::Receive(int server, const Message& message) {
       if (message.slot < slots) TakeValues(server, message);
       return;
     default: return;
+  }
+}
+
+void Worker::Hear(int server, uint64_t incarnation) {
+  Peer& peer = peers_[static_cast<size_t>(server)];
+  if (incarnation == peer.incarnation) peer.heard = time_.Now();
+}
+
+// What takes long, or many messages at once, must not look like silence.
+void Worker::Beat() {
+  const TimePoint now = time_.Now();
+  for (int server = 0; server < layout_.servers(); ++server) {
+    const Peer& peer = peers_[static_cast<size_t>(server)];
+    if (peer.member && now >= peer.next_heartbeat) SendHeartbeat(server);
   }
 }
 
@@ -261,6 +275,7 @@ absl::Status Worker::End(std::span<const float> gradient) {
   for (size_t i = 0; current && i < parts_.size(); ++i) {
     const Partition& partition = layout_.partitions()[i];
     const auto own = gradient.subspan(static_cast<size_t>(partition.offset), static_cast<size_t>(partition.count));
+    Beat();
     parts_[i].outbox.Add(step, rate_, own, [&](size_t count) { return options_.make(partition.server, count); });
     Peer& peer = peers_[static_cast<size_t>(partition.server)];
     const bool present = IsPresent(peer);
@@ -298,15 +313,14 @@ void Worker::UpdateLocally(size_t partition, std::span<const float> gradient) {
 void Worker::Tick() {
   if (!status_.ok()) return;
   Attend();
+  Beat();
   const TimePoint now = time_.Now();
   for (int server = 0; server < layout_.servers(); ++server) {
     Peer& peer = peers_[static_cast<size_t>(server)];
     // A server that has come back hears from all its workers: not at once.
     const bool well = peer.ready && IsPresent(peer);
     if (!well && now >= peer.next_hello) SayHello(server);
-    if (!peer.member) continue;
-    if (now >= peer.next_heartbeat) SendHeartbeat(server);
-    if (now >= peer.next_resend) {
+    if (peer.member && now >= peer.next_resend) {
       peer.next_resend = now + options_.timing.resend;
       if (well) SendAgain(server);
     }
@@ -332,18 +346,16 @@ TimePoint Worker::NextTick() const {
   return next;
 }
 
-// It stood still itself: no server's silence counts meanwhile.
+// It stood still itself, or was busy: no server's silence counts meanwhile, but for one heartbeat.
 void Worker::Attend() {
   const TimePoint now = time_.Now();
-  const Duration absence = now - std::exchange(attended_, now);
-  if (absence <= 2 * options_.timing.heartbeat) return;
-  for (Peer& peer : peers_) {
-    if (peer.member) peer.heard += absence;
-  }
+  const Duration since = now - std::exchange(attended_, now);
+  if (since <= 2 * options_.timing.heartbeat) return;
+  for (Peer& peer : peers_) peer.heard = std::min(peer.heard + since - options_.timing.heartbeat, now);
 }
 
 bool Worker::IsPresent(const Peer& peer) const {
-  return peer.member && time_.Now() - peer.heard < options_.timing.timeout;
+  return peer.member && attended_ - peer.heard < options_.timing.timeout;
 }
 
 std::optional<int> Worker::Undelivered() const {

@@ -81,7 +81,11 @@ class Worker {
   // A way to the server has opened: what is to be said to it is said at once.
   void Reach(int server);
 
-  // To be called when NextTick() has come; earlier does no harm.
+  // Bytes have come from the server's process of that incarnation.
+  void Hear(int server, uint64_t incarnation);
+
+  // To be called when NextTick() has come; earlier does no harm. Between two calls all that has arrived is to be
+  // received: which server is silent is judged here, and by how long this worker has listened.
   void Tick();
   TimePoint NextTick() const;
 
@@ -158,6 +162,7 @@ class Worker {
   std::vector<uint64_t> Oldest(int server) const;
 
   void Attend();
+  void Beat();
   bool IsPresent(const Peer& peer) const;
   bool HasValues(const Part& part) const { return part.values_for > clock_; }
   std::optional<Waiting> WhyNotLocal(int server) const;
@@ -183,7 +188,7 @@ class Worker {
   std::optional<uint64_t> computing_{};  // between Begin and End
   uint64_t local_steps_ = 0;
   TimePoint local_since_{};
-  TimePoint attended_{};  // when it was called last
+  TimePoint attended_{};  // when Tick was called last
 };
 
 }  // namespace gyre::ps

@@ -107,8 +107,24 @@ void Client::Run() {
   peers_.clear();
 }
 
+void Client::Take(int server, const Message& message) {
+  peers_[static_cast<size_t>(server)].incarnation = message.incarnation;
+  worker_->Receive(server, message);
+}
+
+void Client::Hear(int server) {
+  worker_->Hear(server, peers_[static_cast<size_t>(server)].incarnation);
+}
+
 void Client::AfterEvents() {
-  if (clock_.Now() >= worker_->NextTick()) worker_->Tick();
+  const TimePoint now = clock_.Now();
+  if (now >= worker_->NextTick()) {
+    for (int server = 0; server < layout_.servers(); ++server) {
+      const Peer& peer = peers_[static_cast<size_t>(server)];
+      if (peer.link != nullptr && peer.link->IsStarved(now, options_.worker.timing.timeout)) Hear(server);
+    }
+    worker_->Tick();
+  }
   for (int server = 0; server < layout_.servers(); ++server) {
     Peer& peer = peers_[static_cast<size_t>(server)];
     if (peer.link == nullptr || peer.link->status().ok()) continue;
@@ -161,9 +177,11 @@ void Client::Connect(int server) {
     }
     auto link = Link::Create(*loop_, std::move(connected->fd), options_.worker.epoch, options_.host,
                              {.on_setup = [](std::string_view) {},
-                              .on_message = [this, server](const Message& m) { worker_->Receive(server, m); }});
+                              .on_message = [this, server](const Message& m) { Take(server, m); },
+                              .on_bytes = [this, server] { Hear(server); }});
     if (!link.ok()) return fail(link.status());
     own.link = *std::move(link);
+    own.incarnation = 0;
     own.link->SendSetup(setup_);
     own.arena.reset();
     if (auto arena = FloatArena::Create(ArenaBytes(server)); arena.ok()) {
@@ -198,7 +216,8 @@ void Client::Send(int peer, const Message& message) {
   Link* const link = peers_[static_cast<size_t>(peer)].link.get();
   if (link == nullptr || !link->status().ok()) return;
   link->Send(message);
-  if (message.kind == Kind::kPush) link->Flush();
+  // What is sent in the midst of more: it is on its way meanwhile, or shows that this side lives.
+  if (message.kind == Kind::kPush || message.kind == Kind::kHeartbeat) link->Flush();
 }
 
 }  // namespace gyre::ps

@@ -62,7 +62,8 @@ class Client final : private Network, private Random {
     std::unique_ptr<Connector> connector;
     std::optional<FloatArena> arena;  // of the link: what it has lent may still be read when it has ended
     std::unique_ptr<Link> link;
-    absl::Status trouble;  // why there is no link
+    uint64_t incarnation = 0;  // of the link's last message
+    absl::Status trouble;      // why there is no link
   };
   // What the thread shall do for a caller, once it can: empty while it cannot.
   using Attempt = std::function<std::optional<absl::Status>()>;
@@ -79,6 +80,8 @@ class Client final : private Network, private Random {
   void Connect(int server);
   Floats Make(int server, size_t count);
   int64_t ArenaBytes(int server) const;
+  void Take(int server, const Message& message);
+  void Hear(int server);
   void AfterEvents();
   void Try();
 
