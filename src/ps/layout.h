@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,7 +17,7 @@
 
 namespace gyre::ps {
 
-inline constexpr int64_t kPartitionBytes = 4 << 20;
+inline constexpr int64_t kPartitionBytes = 4 << 20;  // the most of one
 
 struct Tensor {
   std::string name;   // not empty, not twice
@@ -32,12 +33,18 @@ struct Partition {
   int slot = 0;  // the how many-th of its server's
 };
 
+// kPartitionBytes, or less where a server would have few of them: it has up to one partition more than its share, and
+// the last one's values can only follow its last gradient, while the link's other direction has nothing to do.
+// REQUIRES: elements >= 0, servers >= 1
+int64_t DefaultPartitionBytes(int64_t elements, int servers);
+
 class Layout {
  public:
-  // `partition_bytes`: the most of one partition. kInvalidArgument: no server, an unnamed or twice named tensor, a
-  // negative count, less than an element a partition, or more than 2^31 - 1 partitions.
+  // `partition_bytes`: the most of one partition; where none is given, DefaultPartitionBytes. kInvalidArgument: no
+  // server, an unnamed or twice named tensor, a negative count, less than an element a partition, or more than 2^31 - 1
+  // partitions.
   static absl::StatusOr<Layout> Create(std::span<const Tensor> tensors, int servers,
-                                       int64_t partition_bytes = kPartitionBytes);
+                                       std::optional<int64_t> partition_bytes = std::nullopt);
 
   int servers() const { return static_cast<int>(by_server_.size()); }
   int64_t elements() const { return elements_; }
