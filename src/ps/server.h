@@ -107,8 +107,9 @@ class Server {
   std::vector<Shard> shards_;                     // by slot
   std::vector<std::map<int, uint64_t>> waiting_;  // by slot: which step's values a worker waits for
   struct RowsAsked {
+    uint64_t incarnation = 0;  // of the worker
     uint64_t clock = 0, question = 0;
-    Floats ids;
+    Floats ids{};
   };
   std::vector<std::map<int, RowsAsked>> rows_asked_;  // by slot: which rows a worker waits for
   TimePoint attended_{};                              // when it was called last

@@ -9,8 +9,10 @@ namespace gyre::ps {
 void Server::PullRows(int worker, const Message& message) {
   const RowTable* const table = shards_[message.slot].rows();
   if (!ready_ || table == nullptr || !table->FloatsFor(message.values)) return;
+  RowsAsked& asked = rows_asked_[message.slot][worker];
+  if (asked.incarnation == message.incarnation && message.sequence < asked.question) return;  // was overtaken
   Floats ids = message.keeper ? message.keeper : Floats::CopyOf(message.values);
-  rows_asked_[message.slot][worker] = {message.clock, message.sequence, std::move(ids)};
+  asked = {message.incarnation, message.clock, message.sequence, std::move(ids)};
   MovedIn(static_cast<int>(message.slot));
 }
 
@@ -20,7 +22,8 @@ void Server::AnswerRows(int slot, std::optional<uint64_t> least) {
   std::map<int, RowsAsked>& asked = rows_asked_[static_cast<size_t>(slot)];
   for (auto next = asked.begin(); next != asked.end();) {
     const int worker = next->first;
-    const bool member = roster_.IsMember(worker);
+    // A later life of the worker has questions of its own, by the same numbers.
+    const bool member = roster_.IsMember(worker) && roster_.incarnation(worker) == next->second.incarnation;
     if (member && !shard.Serves(worker, next->second.clock, least)) {
       ++next;
       continue;

@@ -14,10 +14,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "gyre/optimizer.h"
+#include "memory_disk.h"
 #include "ps/layout.h"
 #include "ps/row_store.h"
 #include "ps/row_table.h"
+#include "ps/server.h"
 #include "ps/table.h"
 #include "support/mutator.h"
 #include "support/status_matchers.h"
@@ -295,6 +298,51 @@ TEST(RowTableTest, UpdatesAreTheOptimizers) {
     EXPECT_LE(rows.touched(), 40u);
   }
   EXPECT_FALSE(RowTable::Create(table, Adam{.beta1 = 2}).ok());
+}
+
+class Heard final : public Network {
+ public:
+  void Send(int, const Message& message) override {
+    if (message.kind == Kind::kRows) rows.push_back(message.to);
+  }
+  std::vector<uint64_t> rows;  // for which life
+};
+
+TEST(ServerRowsTest, ALaterLifeGetsNoAnswersToQuestionsOfTheOneBefore) {
+  const Table tables[] = {Words(9, 1)};
+  const Layout layout = *Layout::Create({}, 1, kPartitionBytes, tables);
+  ManualClock clock;
+  Heard network;
+  MemoryDisk disk;
+  auto server = *Server::Start({.epoch = 1, .rule = std::nullopt, .workers = 2}, layout, clock, network, disk);
+  const auto hello = [&](int worker, uint64_t life) {
+    server->Receive(worker, {.kind = Kind::kHello,
+                             .epoch = 1,
+                             .incarnation = life,
+                             .layout = layout.fingerprint(),
+                             .flag = true,
+                             .next = {0}});
+  };
+  const auto push = [&](int worker) {
+    const Floats none = NoRows();
+    server->Receive(worker, {.kind = Kind::kPush, .epoch = 1, .incarnation = 1, .values = none.bytes()});
+  };
+  const auto ask = [&](uint64_t life, int64_t id) {
+    const Bytes ids = std::as_bytes(std::span(&id, 1));
+    server->Receive(0, {.kind = Kind::kPullRows, .epoch = 1, .incarnation = life, .clock = 1, .values = ids});
+  };
+  hello(0, 1);
+  hello(1, 1);
+  push(0);
+  ask(1, 4);
+  EXPECT_TRUE(network.rows.empty()) << "worker 1 has not pushed";
+  hello(0, 2);
+  push(1);
+  EXPECT_TRUE(network.rows.empty());
+  ask(2, 9);
+  EXPECT_TRUE(network.rows.empty()) << "there is no row 9";
+  ask(2, 5);
+  EXPECT_EQ(network.rows, std::vector<uint64_t>{2});
 }
 
 }  // namespace
