@@ -10,6 +10,15 @@
 //     RETURN_IF_ERROR(client->PushPull());        // weights are now those of the next step
 //
 // DistributedOptimizer does the same where its strategy is kParameterServer.
+//
+// Embeddings, of which a step needs only some rows, are tables, which the servers alone hold:
+//
+//   ASSIGN_OR_RETURN(const int words, client->RegisterTable("words", 1'000'000'000, 64, gyre::UniformRows{0.05f}));
+//   ... Start ...
+//   for each step:
+//     RETURN_IF_ERROR(client->PullRows(words, ids, values));      // ids.size() x 64 floats
+//     RETURN_IF_ERROR(client->PushRows(words, ids, gradients));   // sent with the next Push
+//     RETURN_IF_ERROR(client->PushPull());
 #pragma once
 
 #include <chrono>
@@ -25,6 +34,7 @@
 #include "gyre/export.h"
 #include "gyre/optimizer.h"
 #include "gyre/options.h"
+#include "gyre/row_initializer.h"
 
 namespace gyre {
 
@@ -68,12 +78,31 @@ class GYRE_EXPORT ParameterServerClient {
   // not move. All workers register the same names and sizes in the same order. Returns 0, 1, 2, ...
   absl::StatusOr<int> Register(std::string_view name, std::span<float> weights);
 
+  // Before Start: a table of `rows` x `columns` float32, of which servers keep the rows that were pushed, and make all
+  // others whenever they are asked for. At most 2^48 rows of 2^20 columns; names differ from those of weights. All
+  // workers register the same tables in the same order. Returns 0, 1, 2, ...
+  absl::StatusOr<int> RegisterTable(std::string_view name, int64_t rows, int64_t columns,
+                                    const RowInitializer& first = ConstantRows{});
+
   // Connects, waits for as many workers as the job has the first time, and fills in the weights: rank 0's at first; for
   // a worker that comes back, or late, what training has made of them.
   absl::Status Start();
 
   // After Start: where the step's gradient goes.
   std::span<float> gradient(int index) const;
+
+  // After Start, or a Pull: rows of a table as they are for this step, one for each of `ids`, in their order, which may
+  // have some more than once. Each row is sent once. Waits for servers that are away, whatever local_steps is.
+  // `values`: ids.size() x columns; written only if the call succeeds. At most 64 MiB of different rows from one
+  // server. kInvalidArgument: no such table or row, a size that is not that, or more rows; kFailedPrecondition: after
+  // Push.
+  absl::Status PullRows(int table, std::span<const int64_t> ids, std::span<float> values);
+
+  // After Start: gradients of rows, ids.size() x columns, for the next Push. Equal ids are added up, within a call and
+  // over several, in the order given, and go to their server as one row. They are copied. Servers update the rows that
+  // a step has pushed, and no others, as Optimizer::StepRows does. In kBsp with the mean over all workers: who has not
+  // pushed a row counts as 0. Errors: as PullRows; for what comes together from several calls, Push returns them.
+  absl::Status PushRows(int table, std::span<const int64_t> ids, std::span<const float> gradients);
 
   // Sends the step's gradients to the servers; returns when they may be written again. In kBsp servers apply the mean
   // over the workers, otherwise each gradient as it comes.

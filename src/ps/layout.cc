@@ -67,7 +67,7 @@ int64_t DefaultPartitionBytes(int64_t elements, int servers) {
 }
 
 absl::StatusOr<Layout> Layout::Create(std::span<const Tensor> tensors, int servers,
-                                      std::optional<int64_t> partition_bytes) {
+                                      std::optional<int64_t> partition_bytes, std::span<const Table> tables) {
   ASSIGN_OR_RETURN(const int64_t elements, Check(tensors, servers));
   const int64_t most_bytes = partition_bytes.value_or(DefaultPartitionBytes(elements, servers));
   RETURN_IF_ERROR(CheckPartitions(tensors, most_bytes));
@@ -106,8 +106,33 @@ absl::StatusOr<Layout> Layout::Create(std::span<const Tensor> tensors, int serve
     }
     offset += tensors[t].count;
   }
+  RETURN_IF_ERROR(layout.Add(tensors, tables, writer));
   layout.fingerprint_ = XXH3_64bits(description.data(), description.size());
   return layout;
+}
+
+absl::Status Layout::Add(std::span<const Tensor> tensors, std::span<const Table> tables, WireWriter& description) {
+  std::set<std::string_view> names;
+  for (const Tensor& tensor : tensors) names.insert(tensor.name);
+  for (const Table& table : tables) {
+    RETURN_IF_ERROR(gyre::ps::Check(table));
+    if (!names.insert(table.name).second) {
+      return absl::InvalidArgumentError(absl::StrCat("table ", table.name, " has a name that is there twice"));
+    }
+    for (int server = 0; server < servers(); ++server) {
+      std::vector<int>& own = by_server_[static_cast<size_t>(server)];
+      own.push_back(static_cast<int>(partitions_.size()));
+      partitions_.push_back({.tensor = -1,
+                             .offset = elements_,
+                             .count = 0,
+                             .server = server,
+                             .slot = static_cast<int>(own.size()) - 1,
+                             .table = static_cast<int>(tables_.size())});
+    }
+    tables_.push_back(table);
+    Write(description, table);
+  }
+  return absl::OkStatus();
 }
 
 int64_t Layout::BytesOf(int server) const {

@@ -24,6 +24,9 @@ class Outbox {
   // The push of step `sequence`, later than all before, which is copied into memory that `make` makes.
   void Add(uint64_t sequence, float rate, std::span<const float> gradient, const MakeFloats& make = MakePrivate);
 
+  // The same, without a copy.
+  void Add(uint64_t sequence, float rate, Floats gradient);
+
   // What is awaited next, as an acknowledgement says. True if that is news.
   bool Acknowledge(uint64_t next);
 
@@ -41,8 +44,8 @@ class Outbox {
   // All before is in the snapshot and not needed any more.
   void Release(uint64_t durable);
 
-  // Keeps at most `most` of those that are acknowledged.
-  void Trim(size_t most);
+  // Keeps at most `most` of those that are acknowledged, of so many bytes.
+  void Trim(size_t most, size_t bytes = SIZE_MAX);
 
   uint64_t acknowledged() const { return acknowledged_; }  // what is awaited next
 

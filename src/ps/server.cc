@@ -22,12 +22,16 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options, con
   }
   std::unique_ptr<Server> server(new Server(std::move(options), layout, clock, network, disk));
   for (const int partition : layout.OfServer(server->options_.server)) {
-    ASSIGN_OR_RETURN(Shard shard, Shard::Create(layout.partitions()[static_cast<size_t>(partition)].count,
-                                                server->options_.consistency, server->options_.rule,
-                                                server->options_.guards, server->options_.make));
+    const ServerOptions& own = server->options_;
+    const Partition& part = layout.partitions()[static_cast<size_t>(partition)];
+    ASSIGN_OR_RETURN(Shard shard, part.table < 0
+                                      ? Shard::Create(part.count, own.consistency, own.rule, own.guards, own.make)
+                                      : Shard::OfTable(layout.tables()[static_cast<size_t>(part.table)],
+                                                       own.consistency, own.rule, own.guards, own.make));
     server->shards_.push_back(std::move(shard));
   }
   server->waiting_.resize(server->shards_.size());
+  server->rows_asked_.resize(server->shards_.size());
   RETURN_IF_ERROR(server->Load());
   return server;
 }
@@ -111,6 +115,7 @@ void Server::Receive(int worker, const Message& message) {
     case Kind::kInit: return Init(message);
     case Kind::kPush: return Push(worker, message);
     case Kind::kPull: return Pull(worker, message);
+    case Kind::kPullRows: return PullRows(worker, message);
     default: return;
   }
 }
@@ -210,6 +215,7 @@ void Server::MovedIn(int slot) {
     next = waiting.erase(next);
     if (member) SendValues(worker, slot, clock);
   }
+  AnswerRows(slot, least);
 }
 
 void Server::SendValues(int worker, int slot, uint64_t clock) {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -91,6 +92,8 @@ class Server {
   void Init(const Message& message);
   void Push(int worker, const Message& message);
   void Pull(int worker, const Message& message);
+  void PullRows(int worker, const Message& message);
+  void AnswerRows(int slot, std::optional<uint64_t> least);
   void Pulse();
   void Attend();
   void Moved();  // after clocks or members have changed
@@ -109,7 +112,13 @@ class Server {
   Roster roster_;
   std::vector<Shard> shards_;                     // by slot
   std::vector<std::map<int, uint64_t>> waiting_;  // by slot: which step's values a worker waits for
-  TimePoint attended_{};                          // when it was called last
+  struct RowsAsked {
+    uint64_t incarnation = 0;  // of the worker
+    uint64_t clock = 0, question = 0;
+    Floats ids{};
+  };
+  std::vector<std::map<int, RowsAsked>> rows_asked_;  // by slot: which rows a worker waits for
+  TimePoint attended_{};                              // when it was called last
   TimePoint next_pulse_{};
   TimePoint next_snapshot_{};
   bool changed_ = false;  // since the last snapshot

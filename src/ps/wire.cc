@@ -139,6 +139,13 @@ bool Fields(Side& side, M& message) {
       side.Steps(message.durable);
       return true;
     case Kind::kUnknown: return true;
+    case Kind::kPullRows:
+    case Kind::kRows:
+      side.U32(message.slot);
+      side.Step(message.clock);
+      side.Step(message.sequence);
+      side.Floats(message.values);
+      return true;
   }
   return false;
 }

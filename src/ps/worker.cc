@@ -28,9 +28,11 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(const WorkerOptions& opti
   std::unique_ptr<Worker> worker(new Worker(options, layout, clock, network, random));
   worker->model_ = std::move(model);
   for (const Partition& part : layout.partitions()) {
+    if (part.table >= 0) break;
     worker->values_.push_back(
         std::span(worker->model_).subspan(static_cast<size_t>(part.offset), static_cast<size_t>(part.count)));
   }
+  worker->AddMarks();
   return worker;
 }
 
@@ -50,10 +52,12 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(const WorkerOptions& opti
   if (options.rule) RETURN_IF_ERROR(Optimizer::Create(*options.rule, {}).status());
   std::unique_ptr<Worker> worker(new Worker(options, layout, clock, network, random));
   for (const Partition& part : layout.partitions()) {
+    if (part.table >= 0) break;
     const auto tensor = static_cast<size_t>(part.tensor);
     worker->values_.push_back(
         weights[tensor].subspan(static_cast<size_t>(part.offset - offsets[tensor]), static_cast<size_t>(part.count)));
   }
+  worker->AddMarks();
   return worker;
 }
 
@@ -84,7 +88,7 @@ void Worker::Receive(int server, const Message& message) {
     case Kind::kAck:
       if (message.slot < slots && message.sequence > PartOf(server, message.slot).outbox.acknowledged()) {
         Acknowledge(server, message.slot, message.sequence);
-        PartOf(server, message.slot).outbox.Trim(options_.retain);
+        Trim(server, message.slot);
         peer.next_resend = time_.Now() + options_.timing.resend;
         if (peer.member && peer.ready) SendPushes(server);
       }
@@ -96,6 +100,7 @@ void Worker::Receive(int server, const Message& message) {
     case Kind::kValues:
       if (message.slot < slots) TakeValues(server, message);
       return;
+    case Kind::kRows: return TakeRows(server, message);
     default: return;
   }
 }
@@ -170,7 +175,7 @@ void Worker::TakeStanding(int server, const Message& message) {
     Acknowledge(server, slot, message.next[slot]);
     Outbox& outbox = PartOf(server, slot).outbox;
     outbox.Release(message.durable[slot]);
-    outbox.Trim(options_.retain);
+    Trim(server, slot);
   }
   if (peer.member && peer.ready) SendPushes(server);
 }
@@ -264,19 +269,24 @@ absl::StatusOr<uint64_t> Worker::Begin() {
   return clock_;
 }
 
-absl::Status Worker::End(std::span<const float> gradient) {
+absl::Status Worker::End(std::span<const float> gradient, std::span<const Floats> rows) {
   if (!computing_) return absl::FailedPreconditionError("no step has begun");
   if (static_cast<int64_t>(gradient.size()) != layout_.elements()) {
     return absl::InvalidArgumentError(
         absl::StrCat("a gradient of ", gradient.size(), " elements for a model of ", layout_.elements()));
   }
+  rows_.reset();
   const bool current = *std::exchange(computing_, std::nullopt) == clock_;
   const uint64_t step = current ? clock_++ : clock_;
   for (size_t i = 0; current && i < parts_.size(); ++i) {
     const Partition& partition = layout_.partitions()[i];
     const auto own = gradient.subspan(static_cast<size_t>(partition.offset), static_cast<size_t>(partition.count));
     Beat();
-    parts_[i].outbox.Add(step, rate_, own, [&](size_t count) { return options_.make(partition.server, count); });
+    if (partition.table >= 0) {
+      AddRows(i, step, rows);
+    } else {
+      parts_[i].outbox.Add(step, rate_, own, [&](size_t count) { return options_.make(partition.server, count); });
+    }
     Peer& peer = peers_[static_cast<size_t>(partition.server)];
     const bool present = IsPresent(peer);
     if (!present) UpdateLocally(i, own);
@@ -297,6 +307,7 @@ absl::Status Worker::End(std::span<const float> gradient) {
 }
 
 void Worker::UpdateLocally(size_t partition, std::span<const float> gradient) {
+  if (gradient.empty()) return;  // a table's rows are at their server alone
   const std::span<float> values = ValuesOf(partition);
   if (!options_.rule) {
     for (size_t i = 0; i < values.size(); ++i) values[i] += gradient[i];

@@ -25,6 +25,7 @@
 #include "ps/layout.h"
 #include "ps/options.h"
 #include "ps/outbox.h"
+#include "ps/rows.h"
 #include "ps/shard.h"
 
 namespace gyre::ps {
@@ -42,6 +43,8 @@ struct WorkerOptions {
   // Acknowledged pushes that are kept, a partition, until the server's snapshot has them: memory for as many gradients.
   // As many as steps are made between snapshots, and a server that dies loses nothing while its workers live.
   size_t retain = 16;
+  // Of a table's, so many bytes at each server: how many rows a step has, is the program's choice.
+  size_t retain_row_bytes = size_t{16} << 20;
   // Credit: of pushes that a server has not acknowledged, and of values that it was asked for and has not sent, so many
   // bytes each are under way with it, or one partition. The rest follows as these arrive.
   size_t window = size_t{32} << 20;
@@ -103,7 +106,18 @@ class Worker {
   // Pushes the step's gradient. Where the others have gone on without this worker meanwhile, the gradient is of the
   // past and is dropped: the next step is one of theirs. kFailedPrecondition: no step has begun; kInvalidArgument: the
   // gradient's size is not the model's.
-  absl::Status End(std::span<const float> gradient);
+  // `rows`: for each table, what PackRows gave, one for each server; or nothing for all of them.
+  absl::Status End(std::span<const float> gradient, std::span<const Floats> rows = {});
+
+  // Between Begin and End: asks the servers for rows of a table, as they are for this step. What was asked for before,
+  // and has not come, does not come any more. kFailedPrecondition: no step has begun; others: see RowRequest::Create.
+  absl::Status AskRows(int table, std::span<const int64_t> ids);
+  // The first server whose rows have not come.
+  std::optional<int> MissingRows() const;
+  // All that were asked for in this step have come.
+  bool has_rows() const { return rows_ && !MissingRows(); }
+  // Fills them in. REQUIRES: has_rows(), a place for each
+  void SpreadRows(std::span<float> values) const { rows_->request.Spread(rows_->answers, values); }
 
   // For the steps that end from now on. REQUIRES: finite, 0 or more
   void SetLearningRate(float rate) { rate_ = rate; }
@@ -137,6 +151,12 @@ class Worker {
     uint64_t values_for = 0;               // one more than the step that its values are for; 0: none yet
     std::optional<Optimizer> optimizer{};  // for steps without its server
   };
+  struct RowsAsked {
+    int table = 0;
+    uint64_t clock = 0, question = 0;
+    RowRequest request;
+    std::vector<Floats> answers;  // by server; empty: none yet
+  };
 
   Worker(const WorkerOptions& options, const Layout& layout, const Clock& clock, Network& network, Random& random);
 
@@ -157,6 +177,11 @@ class Worker {
   void SendPulls(int server);
   void SendAgain(int server);  // what may be lost
   void AskAnew(int server);    // for the values of this step
+  void SendRowsAsked(int server);
+  void TakeRows(int server, const Message& message);
+  void AddRows(size_t partition, uint64_t step, std::span<const Floats> rows);
+  void AddMarks();
+  void Trim(int server, size_t slot);
   void Acknowledge(int server, size_t slot, uint64_t next);
   void Send(int server, Message message);
   std::vector<uint64_t> Oldest(int server) const;
@@ -179,13 +204,16 @@ class Worker {
   absl::Status status_;
   float rate_;
   std::vector<float> model_;              // where it has one of its own
-  std::vector<std::span<float>> values_;  // by partition
+  std::vector<std::span<float>> values_;  // by partition; of tables: their marks
+  std::vector<float> marks_;              // of each server's part of a table: what its values are (Shard::OfTable)
   std::vector<Peer> peers_;               // by server
   std::vector<Part> parts_;               // by partition
   bool joined_ = false;
   uint64_t clock_ = 0;
   uint64_t floor_ = 0;                   // where it joined, or has jumped to
   std::optional<uint64_t> computing_{};  // between Begin and End
+  std::optional<RowsAsked> rows_{};      // in this step
+  uint64_t questions_ = 0;
   uint64_t local_steps_ = 0;
   TimePoint local_since_{};
   TimePoint attended_{};  // when Tick was called last

@@ -75,6 +75,7 @@ void Worker::SendAgain(int server) {
   peer.pushed = peer.next_push = 0;
   SendPushes(server);
   AskAnew(server);
+  SendRowsAsked(server);
 }
 
 void Worker::AskAnew(int server) {

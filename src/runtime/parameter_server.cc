@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -71,13 +72,27 @@ class ParameterServerClient::State {
 
   absl::StatusOr<int> Register(std::string_view name, std::span<float> weights) {
     if (client_ != nullptr) return absl::FailedPreconditionError("Register after Start");
-    const auto same = [&](const ps::Tensor& tensor) { return tensor.name == name; };
-    if (name.empty() || std::ranges::any_of(options_.setup.tensors, same)) {
+    const auto same = [&](const auto& other) { return other.name == name; };
+    if (name.empty() || std::ranges::any_of(options_.setup.tensors, same) ||
+        std::ranges::any_of(options_.setup.tables, same)) {
       return absl::InvalidArgumentError(absl::StrCat("weights named '", ToAbsl(name), "' are there twice, or unnamed"));
     }
     options_.setup.tensors.push_back({std::string(name), std::ssize(weights)});
     weights_.push_back(weights);
     return static_cast<int>(weights_.size()) - 1;
+  }
+
+  absl::StatusOr<int> RegisterTable(std::string_view name, int64_t rows, int64_t columns, const RowInitializer& first) {
+    if (client_ != nullptr) return absl::FailedPreconditionError("RegisterTable after Start");
+    ps::Table table{.name = std::string(name), .rows = rows, .columns = columns, .first = first};
+    RETURN_IF_ERROR(ps::Check(table));
+    const auto same = [&](const auto& other) { return other.name == name; };
+    if (std::ranges::any_of(options_.setup.tables, same) || std::ranges::any_of(options_.setup.tensors, same)) {
+      return absl::InvalidArgumentError(absl::StrCat("a table named '", table.name, "' is there twice"));
+    }
+    options_.setup.tables.push_back(std::move(table));
+    pushed_.emplace_back();
+    return static_cast<int>(pushed_.size()) - 1;
   }
 
   absl::Status Start() {
@@ -87,8 +102,7 @@ class ParameterServerClient::State {
       gradients_.emplace_back(elements, weights.size());
       elements += weights.size();
     }
-    const auto bytes = static_cast<int64_t>(std::max<size_t>(1, elements * sizeof(float)));
-    options_.worker.retain = static_cast<size_t>(std::min(given_.retain_bytes / bytes, kMostRetained));
+    ShareRetained(static_cast<int64_t>(elements * sizeof(float)));
     gradient_.resize(elements);
     ASSIGN_OR_RETURN(client_, ps::Client::Create(options_, weights_));
     return Pull();
@@ -101,13 +115,37 @@ class ParameterServerClient::State {
 
   absl::Status Push() {
     RETURN_IF_ERROR(CheckStarted());
-    return client_->End(gradient_, rate_);
+    std::vector<ps::Floats> rows;
+    for (size_t table = 0; table < pushed_.size(); ++table) {
+      Pushed& pushed = pushed_[table];
+      ASSIGN_OR_RETURN(std::vector<ps::Floats> packed,
+                       ps::PackRows(options_.setup.tables[table], static_cast<int>(options_.servers.size()), pushed.ids,
+                                    pushed.gradients));
+      pushed.ids.clear();
+      pushed.gradients.clear();
+      std::ranges::move(packed, std::back_inserter(rows));
+    }
+    return client_->End(gradient_, rate_, std::move(rows));
   }
 
   absl::Status Pull() {
     RETURN_IF_ERROR(CheckStarted());
     ASSIGN_OR_RETURN(const uint64_t step, client_->Begin(Deadline()));
     step_ = static_cast<int64_t>(step);
+    return absl::OkStatus();
+  }
+
+  absl::Status PullRows(int table, std::span<const int64_t> ids, std::span<float> values) {
+    RETURN_IF_ERROR(CheckRows(table, ids, values.size()));
+    if (ids.empty()) return absl::OkStatus();
+    return client_->PullRows(table, ids, values, Deadline());
+  }
+
+  absl::Status PushRows(int table, std::span<const int64_t> ids, std::span<const float> gradients) {
+    RETURN_IF_ERROR(CheckRows(table, ids, gradients.size()));
+    Pushed& pushed = pushed_[static_cast<size_t>(table)];
+    pushed.ids.insert(pushed.ids.end(), ids.begin(), ids.end());
+    pushed.gradients.insert(pushed.gradients.end(), gradients.begin(), gradients.end());
     return absl::OkStatus();
   }
 
@@ -131,6 +169,31 @@ class ParameterServerClient::State {
   absl::Status CheckStarted() const {
     return client_ != nullptr ? absl::OkStatus() : absl::FailedPreconditionError("Start has not been called");
   }
+  absl::Status CheckRows(int table, std::span<const int64_t> ids, size_t values) const {
+    RETURN_IF_ERROR(CheckStarted());
+    if (table < 0 || table >= std::ssize(pushed_)) {
+      return absl::InvalidArgumentError(absl::StrCat("there is no table ", table, " of ", pushed_.size()));
+    }
+    const ps::Table& own = options_.setup.tables[static_cast<size_t>(table)];
+    if (values != ids.size() * static_cast<size_t>(own.columns)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("table ", own.name, ": ", values, " values for ", ids.size(), " rows of ", own.columns));
+    }
+    for (const int64_t id : ids) {
+      if (id >= 0 && id < own.rows) continue;
+      return absl::InvalidArgumentError(absl::StrCat("table ", own.name, " of ", own.rows, " rows has no row ", id));
+    }
+    return absl::OkStatus();
+  }
+
+  // What is kept of pushes: weights and tables have half of it each, where there are both.
+  void ShareRetained(int64_t bytes) {
+    const auto tables = static_cast<int64_t>(pushed_.size() * options_.servers.size());
+    const int64_t share = tables > 0 && bytes > 0 ? given_.retain_bytes / 2 : given_.retain_bytes;
+    options_.worker.retain = static_cast<size_t>(std::min(share / std::max<int64_t>(1, bytes), kMostRetained));
+    if (tables > 0) options_.worker.retain_row_bytes = static_cast<size_t>(share / tables);
+  }
+
   TimePoint Deadline() const { return DeadlineAfter(std::chrono::steady_clock::now(), timeout_); }
 
   ps::ClientOptions options_;
@@ -142,6 +205,11 @@ class ParameterServerClient::State {
   std::vector<std::span<float>> weights_;             // by index
   std::vector<std::pair<size_t, size_t>> gradients_;  // by index: where in gradient_, and how many
   std::vector<float> gradient_;
+  struct Pushed {
+    std::vector<int64_t> ids;
+    std::vector<float> gradients;
+  };
+  std::vector<Pushed> pushed_;  // by table, since the last Push
   std::unique_ptr<ps::Client> client_;
 };
 
@@ -186,6 +254,20 @@ ParameterServerClient::~ParameterServerClient() = default;
 
 absl::StatusOr<int> ParameterServerClient::Register(std::string_view name, std::span<float> weights) {
   return state_->Register(name, weights);
+}
+
+absl::StatusOr<int> ParameterServerClient::RegisterTable(std::string_view name, int64_t rows, int64_t columns,
+                                                         const RowInitializer& first) {
+  return state_->RegisterTable(name, rows, columns, first);
+}
+
+absl::Status ParameterServerClient::PullRows(int table, std::span<const int64_t> ids, std::span<float> values) {
+  return state_->PullRows(table, ids, values);
+}
+
+absl::Status ParameterServerClient::PushRows(int table, std::span<const int64_t> ids,
+                                             std::span<const float> gradients) {
+  return state_->PushRows(table, ids, gradients);
 }
 
 absl::Status ParameterServerClient::Start() {

@@ -2,7 +2,8 @@
 // clock of its own: the same plan gives the same run, byte for byte. Checks after every event what must always hold.
 //
 // Each partition has an element for every worker. A worker's gradient is 1 at its own element, and servers sum: so that
-// values show whose pushes they hold, and how many.
+// values show whose pushes they hold, and how many. Each server's part of a table has a row for every worker, which
+// each step pushes in two pieces, and pulls.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +44,7 @@ struct Blow {
 
 struct Plan {
   uint64_t seed = 0;
-  int workers = 2, servers = 1, tensors = 2;
+  int workers = 2, servers = 1, tensors = 2, tables = 0;
   Consistency consistency{};
   uint64_t steps = 10;  // at most 60
   bool gather = false;  // the first step waits for all workers
@@ -107,6 +108,8 @@ class Cluster {
   void Tick(const std::shared_ptr<Process>& process);
   void Compute(const std::shared_ptr<Process>& process);
   void EndStep(const std::shared_ptr<Process>& process);
+  void AskRows(Process& process);
+  std::vector<Floats> RowsOf(int worker) const;  // what a step pushes
   bool Done() const;
   Process* Current(bool server, int number) const;
 
@@ -115,12 +118,16 @@ class Cluster {
   void CheckApplied(Process& server, const AppliedPush& push);
   void CheckSent(Process& server, int worker, const Message& message);
   void CheckValues(Process& server, int worker, const Message& message);
+  void CheckRows(Process& server, const Message& message);
+  std::vector<float> ValuesOf(const Process& server, size_t slot) const;  // by worker
+  std::vector<float> Expected(const Process& server, size_t slot) const;  // the same, of what was applied
   void CheckRestored(Process& server);
   void CheckExpired(Process& server);
   void CheckEnd();
 
   Plan plan_;
-  std::vector<Layout> layout_;  // one
+  std::vector<Layout> layout_;                          // one
+  std::vector<std::vector<std::vector<int64_t>>> ids_;  // by table, server, worker: its row there
   ManualClock clock_;
   support::Mutator random_;
   Chance chance_;

@@ -11,7 +11,8 @@ namespace gyre::ps {
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Create(ClientOptions options,
                                                        std::span<const std::span<float>> weights) {
-  ASSIGN_OR_RETURN(Layout layout, Layout::Create(options.setup.tensors, static_cast<int>(options.servers.size())));
+  ASSIGN_OR_RETURN(Layout layout, Layout::Create(options.setup.tensors, static_cast<int>(options.servers.size()),
+                                                 std::nullopt, options.setup.tables));
   options.setup.servers = layout.servers();
   options.worker.rule = options.setup.rule;
   ASSIGN_OR_RETURN(auto loop, EventLoop::Create());
@@ -54,13 +55,29 @@ absl::StatusOr<uint64_t> Client::Begin(TimePoint deadline) {
   return begun;
 }
 
-absl::Status Client::End(std::span<const float> gradient, float learning_rate) {
+absl::Status Client::End(std::span<const float> gradient, float learning_rate, std::vector<Floats> rows) {
   return Call(
       [&]() -> std::optional<absl::Status> {
         worker_->SetLearningRate(learning_rate);
-        return worker_->End(gradient);
+        const absl::Status ended = worker_->End(gradient, rows);
+        rows.clear();  // the thread's from now on
+        return ended;
       },
       [] { return std::string(); }, TimePoint::max());
+}
+
+absl::Status Client::PullRows(int table, std::span<const int64_t> ids, std::span<float> values, TimePoint deadline) {
+  bool asked = false;
+  return Call(
+      [&]() -> std::optional<absl::Status> {
+        if (!worker_->status().ok()) return worker_->status();
+        if (!asked) RETURN_IF_ERROR(worker_->AskRows(table, ids));
+        asked = true;
+        if (worker_->MissingRows()) return std::nullopt;
+        worker_->SpreadRows(values);
+        return absl::OkStatus();
+      },
+      [&] { return WhyNoRows(); }, deadline);
 }
 
 absl::Status Client::Deliver(TimePoint deadline) {
@@ -156,6 +173,12 @@ std::string Client::WhyNotDelivered() const {
   const std::optional<int> server = worker_->Undelivered();
   if (!server) return "";
   return absl::StrCat("server ", *server, " has not taken all pushes", TroubleWith(*server));
+}
+
+std::string Client::WhyNoRows() const {
+  const std::optional<int> server = worker_->MissingRows();
+  if (!server) return "";
+  return absl::StrCat("server ", *server, " has not sent its rows", TroubleWith(*server));
 }
 
 std::string Client::TroubleWith(int server) const {

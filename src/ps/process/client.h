@@ -52,7 +52,12 @@ class Client final : private Network, private Random {
   absl::StatusOr<uint64_t> Begin(TimePoint deadline);
 
   // Pushes; returns when the gradient may be written again.
-  absl::Status End(std::span<const float> gradient, float learning_rate);
+  // `rows`: of tables, as Worker::End's.
+  absl::Status End(std::span<const float> gradient, float learning_rate, std::vector<Floats> rows = {});
+
+  // Between Begin and End: rows of a table for this step, one after the other in `values`. Besides Worker::AskRows's:
+  //   kDeadlineExceeded  says which server was waited for; nothing is written then
+  absl::Status PullRows(int table, std::span<const int64_t> ids, std::span<float> values, TimePoint deadline);
 
   // Waits until the servers have all pushes.
   absl::Status Deliver(TimePoint deadline);
@@ -75,6 +80,7 @@ class Client final : private Network, private Random {
   absl::Status Call(const Attempt& attempt, const Reason& reason, TimePoint deadline);
   std::string WhyNotBegun() const;
   std::string WhyNotDelivered() const;
+  std::string WhyNoRows() const;
   std::string TroubleWith(int server) const;  // ": why there is no link", or nothing
   void Run();
   void Connect(int server);

@@ -187,8 +187,8 @@ void Link::TakeFrame(Frame frame) {
 }
 
 void Link::TakeMessage(Frame frame) {
-  if (frame.header.sequence > kPartitionBytes / sizeof(float)) {
-    return Fail(absl::DataLossError("a message with more floats than a partition has"));
+  if (frame.header.sequence > kMostRowWords) {
+    return Fail(absl::DataLossError("a message with more floats than any has"));
   }
   arriving_ = {std::move(frame.payload), {}, 0};
   if (frame.header.sequence == 0) return Finish();
@@ -244,7 +244,8 @@ void Link::Finish() {
   receiving_floats_ = false;
   absl::StatusOr<Message> message = Decode(arriving_.head);
   if (!message.ok()) return Fail(message.status());
-  const bool carries = message->kind == Kind::kInit || message->kind == Kind::kPush || message->kind == Kind::kValues;
+  const bool carries = message->kind == Kind::kInit || message->kind == Kind::kPush || message->kind == Kind::kValues ||
+                       message->kind == Kind::kPullRows || message->kind == Kind::kRows;
   if (carries != static_cast<bool>(arriving_.floats) || !message->values.empty()) {
     return Fail(absl::DataLossError("a message with or without floats that should be otherwise"));
   }

@@ -115,7 +115,7 @@ void ServerProcess::TakeSetup(Connection& connection, std::string_view payload) 
 
 absl::Status ServerProcess::StartServer(std::string_view payload) {
   ASSIGN_OR_RETURN(const Setup setup, DecodeSetup(payload));
-  ASSIGN_OR_RETURN(layout_, Layout::Create(setup.tensors, setup.servers));
+  ASSIGN_OR_RETURN(layout_, Layout::Create(setup.tensors, setup.servers, std::nullopt, setup.tables));
   if (options_.server < layout_->servers()) {
     // The values, and those that somebody reads while others take their place.
     constexpr int64_t kCopies = 4, kRounding = int64_t{1} << 20;

@@ -63,6 +63,8 @@ std::string Encode(const Setup& setup) {
       writer.Text(tensor.name);
       writer.U64(static_cast<uint64_t>(tensor.count));
     }
+    writer.U32(static_cast<uint32_t>(setup.tables.size()));
+    for (const Table& table : setup.tables) Write(writer, table);
   });
 }
 
@@ -79,6 +81,11 @@ absl::StatusOr<Setup> DecodeSetup(std::string_view payload) {
   for (uint32_t i = 0; i < tensors && reader.ok(); ++i) {
     const std::string_view name = reader.Text();
     setup.tensors.push_back({std::string(name), static_cast<int64_t>(reader.U64())});
+  }
+  const uint32_t tables = reader.U32();
+  for (uint32_t i = 0; i < tables && reader.ok(); ++i) {
+    setup.tables.push_back(ReadTable(reader));
+    if (const absl::Status status = Check(setup.tables.back()); reader.ok() && !status.ok()) return status;
   }
   constexpr uint64_t kLongest = uint64_t{1} << 40;
   if (!reader.AtEnd() || servers - 1 >= kMostProcesses || workers - 1 >= kMostProcesses || rule > kRules ||

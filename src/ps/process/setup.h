@@ -16,6 +16,7 @@ namespace gyre::ps {
 
 struct Setup {
   std::vector<Tensor> tensors{};
+  std::vector<Table> tables{};
   int servers = 1;
   int workers = 1;
   Consistency consistency{};
