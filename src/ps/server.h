@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,8 @@
 #include "ps/interfaces.h"
 #include "ps/layout.h"
 #include "ps/options.h"
+#include "ps/pull_codec.h"
+#include "ps/push_codec.h"
 #include "ps/roster.h"
 #include "ps/shard.h"
 #include "ps/snapshot.h"
@@ -38,7 +41,8 @@ struct ServerOptions {
   Rule rule = Sgd{};
   Timing timing{};
   int workers = 1;  // that must have joined before the first step; those that come later join where the others are
-  Duration snapshot_interval = std::chrono::seconds(10);  // or 20 times as long as the last one took
+  Duration snapshot_interval = std::chrono::seconds(10);                // or 20 times as long as the last one took
+  compression::PayloadKind values_as = compression::PayloadKind::kF32;  // how values are sent (IsForValues)
   Guards guards{};
   MakeFloats make = MakePrivate;                                                // memory for values
   std::function<void(const AppliedPush&)> applied = [](const AppliedPush&) {};  // for timelines and tests
@@ -84,6 +88,7 @@ class Server {
   void Heartbeat(int worker, const Message& message);
   void Init(const Message& message);
   void Push(int worker, const Message& message);
+  std::optional<Gradient> GradientOf(int worker, const Message& message);
   void Pull(int worker, const Message& message);
   void Pulse();
   void Attend();
@@ -101,7 +106,9 @@ class Server {
   Network& network_;
   Snapshots snapshots_;
   Roster roster_;
-  std::vector<Shard> shards_;                     // by slot
+  std::vector<Shard> shards_;  // by slot
+  PushDecoder decoder_;
+  std::vector<ValueEncoder> encoders_;            // by slot
   std::vector<std::map<int, uint64_t>> waiting_;  // by slot: which step's values a worker waits for
   TimePoint attended_{};                          // when it was called last
   TimePoint next_pulse_{};

@@ -45,7 +45,8 @@ struct Message {
   uint64_t clock = 0;        // Pull, Values: for which step. Hello, Heartbeat: not awaited before this one
   int32_t worker = -1;       // Pulse: whom the clock waits for, or -1
   float rate = 0;            // Push: the learning rate of its step; servers without a rule do not look at it
-  Bytes values{};            // Init, Push, Values: float32
+  uint32_t packed = 0;       // Push, Values: of `values` so many bytes are a payload; 0: they are float32
+  Bytes values{};            // Init, Push, Values: float32, or a payload (compression/codec.h) in whole floats
   Floats keeper{};           // what `values` are in, where they may be kept without a copy; empty: copy them
   std::string_view text{};   // Refuse
   // By slot, all of the same length:

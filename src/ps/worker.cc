@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "ps/pull_codec.h"
 
 namespace gyre::ps {
 
@@ -24,8 +25,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(const WorkerOptions& opti
     return absl::InvalidArgumentError(
         absl::StrCat("a model of ", model.size(), " elements for a layout of ", layout.elements()));
   }
-  if (options.rule) RETURN_IF_ERROR(Optimizer::Create(*options.rule, {}).status());
-  std::unique_ptr<Worker> worker(new Worker(options, layout, clock, network, random));
+  ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, Make(options, layout, clock, network, random));
   worker->model_ = std::move(model);
   for (const Partition& part : layout.partitions()) {
     worker->values_.push_back(
@@ -47,8 +47,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(const WorkerOptions& opti
     return absl::InvalidArgumentError(
         absl::StrCat("weights of ", elements, " elements for a layout of ", layout.elements()));
   }
-  if (options.rule) RETURN_IF_ERROR(Optimizer::Create(*options.rule, {}).status());
-  std::unique_ptr<Worker> worker(new Worker(options, layout, clock, network, random));
+  ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, Make(options, layout, clock, network, random));
   for (const Partition& part : layout.partitions()) {
     const auto tensor = static_cast<size_t>(part.tensor);
     worker->values_.push_back(
@@ -57,12 +56,21 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(const WorkerOptions& opti
   return worker;
 }
 
-Worker::Worker(const WorkerOptions& options, const Layout& layout, const Clock& clock, Network& network, Random& random)
+absl::StatusOr<std::unique_ptr<Worker>> Worker::Make(const WorkerOptions& options, const Layout& layout,
+                                                     const Clock& clock, Network& network, Random& random) {
+  if (options.rule) RETURN_IF_ERROR(Optimizer::Create(*options.rule, {}).status());
+  ASSIGN_OR_RETURN(PushCodec codec, PushCodec::Create(options.compression, layout, options.worker));
+  return std::unique_ptr<Worker>(new Worker(options, layout, std::move(codec), clock, network, random));
+}
+
+Worker::Worker(const WorkerOptions& options, const Layout& layout, PushCodec codec, const Clock& clock,
+               Network& network, Random& random)
     : options_(options),
       layout_(layout),
       time_(clock),
       network_(network),
       random_(random),
+      codec_(std::move(codec)),
       rate_(RateOf(options.rule)),
       peers_(static_cast<size_t>(layout.servers())),
       parts_(layout.partitions().size()),
@@ -183,8 +191,13 @@ void Worker::TakeValues(int server, const Message& message) {
   const std::span<float> values = ValuesOf(partition);
   // In the middle of a step the model stands still; the next step's values are asked for at its end.
   if (computing_ || message.clock != clock_ || HasValues(parts_[partition])) return;
-  if (message.values.size() != values.size_bytes()) return;
-  std::memcpy(values.data(), message.values.data(), values.size_bytes());
+  if (message.packed > 0) {
+    if (message.packed > message.values.size() || !DecodeValues(message.values.first(message.packed), values)) return;
+  } else {
+    if (message.values.size() != values.size_bytes()) return;
+    std::memcpy(values.data(), message.values.data(), values.size_bytes());
+  }
+  pulled_bytes_ += static_cast<int64_t>(message.packed > 0 ? message.packed : message.values.size());
   Part& part = parts_[partition];
   Peer& peer = peers_[static_cast<size_t>(server)];
   if (std::exchange(part.asked_for, 0) == message.clock + 1) peer.pulled -= values.size_bytes();
@@ -256,15 +269,16 @@ absl::Status Worker::End(std::span<const float> gradient) {
     return absl::InvalidArgumentError(
         absl::StrCat("a gradient of ", gradient.size(), " elements for a model of ", layout_.elements()));
   }
+  if (*computing_ == clock_) RETURN_IF_ERROR(codec_.BeginStep(clock_, gradient));
   const bool current = *std::exchange(computing_, std::nullopt) == clock_;
   const uint64_t step = current ? clock_++ : clock_;
   for (size_t i = 0; current && i < parts_.size(); ++i) {
     const Partition& partition = layout_.partitions()[i];
     const auto own = gradient.subspan(static_cast<size_t>(partition.offset), static_cast<size_t>(partition.count));
-    parts_[i].outbox.Add(step, rate_, own, [&](size_t count) { return options_.make(partition.server, count); });
+    AddPush(i, step, own);
     Peer& peer = peers_[static_cast<size_t>(partition.server)];
     const bool present = IsPresent(peer);
-    if (!present) UpdateLocally(i, own);
+    if (!present) UpdateLocally(i);
     if (!present || !peer.ready) continue;
     // One after the other: what is sent already is on its way while the next one is copied. Values are asked for right
     // behind the first, so that they come back while gradients still go.
@@ -281,8 +295,13 @@ absl::Status Worker::End(std::span<const float> gradient) {
   return absl::OkStatus();
 }
 
-void Worker::UpdateLocally(size_t partition, std::span<const float> gradient) {
+// With what its server will apply: what was pushed.
+void Worker::UpdateLocally(size_t partition) {
   const std::span<float> values = ValuesOf(partition);
+  const Outbox::Push& push = parts_[partition].outbox.pushes().back();
+  const Floats pushed =
+      push.packed > 0 ? decoder_.Decode(push.gradient.bytes().first(push.packed), values.size()) : push.gradient;
+  const std::span<const float> gradient = pushed.span();
   if (!options_.rule) {
     for (size_t i = 0; i < values.size(); ++i) values[i] += gradient[i];
     return;

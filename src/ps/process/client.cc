@@ -48,6 +48,7 @@ absl::StatusOr<uint64_t> Client::Begin(TimePoint deadline) {
         const absl::StatusOr<uint64_t> step = worker_->Begin();
         if (!step.ok()) return step.status();
         begun = *step;
+        pulled_bytes_ = worker_->pulled_bytes();
         return absl::OkStatus();
       },
       [&] { return WhyNotBegun(); }, deadline));
@@ -58,7 +59,9 @@ absl::Status Client::End(std::span<const float> gradient, float learning_rate) {
   return Call(
       [&]() -> std::optional<absl::Status> {
         worker_->SetLearningRate(learning_rate);
-        return worker_->End(gradient);
+        RETURN_IF_ERROR(worker_->End(gradient));
+        pushed_bytes_ = worker_->pushed_bytes();
+        return absl::OkStatus();
       },
       [] { return std::string(); }, TimePoint::max());
 }
