@@ -5,8 +5,8 @@
 
 namespace gyre::ps {
 
-void Outbox::Add(uint64_t sequence, float rate, std::span<const float> gradient, const MakeFloats& make) {
-  pushes_.push_back({from_, sequence, rate, Floats::CopyOf(std::as_bytes(gradient), make(gradient.size()))});
+void Outbox::Add(uint64_t sequence, float rate, Floats gradient, uint32_t packed) {
+  pushes_.push_back({from_, sequence, rate, std::move(gradient), packed});
   from_ = sequence + 1;
 }
 

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <span>
 
 #include "ps/floats.h"
 
@@ -17,12 +16,13 @@ class Outbox {
   struct Push {
     uint64_t from = 0;  // Message::from
     uint64_t sequence = 0;
-    float rate = 0;  // the learning rate of the step
-    Floats gradient{};
+    float rate = 0;       // the learning rate of the step
+    Floats gradient{};    // or a payload
+    uint32_t packed = 0;  // Message::packed
   };
 
-  // The push of step `sequence`, later than all before, which is copied into memory that `make` makes.
-  void Add(uint64_t sequence, float rate, std::span<const float> gradient, const MakeFloats& make = MakePrivate);
+  // The push of step `sequence`, later than all before.
+  void Add(uint64_t sequence, float rate, Floats gradient, uint32_t packed);
 
   // The same, without a copy.
   void Add(uint64_t sequence, float rate, Floats gradient);

@@ -17,6 +17,8 @@
 #include "ps/interfaces.h"
 #include "ps/layout.h"
 #include "ps/options.h"
+#include "ps/pull_codec.h"
+#include "ps/push_codec.h"
 #include "ps/roster.h"
 #include "ps/shard.h"
 #include "ps/snapshot.h"
@@ -39,7 +41,8 @@ struct ServerOptions {
   Rule rule = Sgd{};
   Timing timing{};
   int workers = 1;  // that must have joined before the first step; those that come later join where the others are
-  Duration snapshot_interval = std::chrono::seconds(10);  // or 20 times as long as the last one took
+  Duration snapshot_interval = std::chrono::seconds(10);                // or 20 times as long as the last one took
+  compression::PayloadKind values_as = compression::PayloadKind::kF32;  // how values are sent (IsForValues)
   Guards guards{};
   MakeFloats make = MakePrivate;                                                // memory for values
   std::function<void(const AppliedPush&)> applied = [](const AppliedPush&) {};  // for timelines and tests
@@ -91,6 +94,7 @@ class Server {
   void Heartbeat(int worker, const Message& message);
   void Init(const Message& message);
   void Push(int worker, const Message& message);
+  std::optional<Gradient> GradientOf(int worker, const Message& message);
   void Pull(int worker, const Message& message);
   void PullRows(int worker, const Message& message);
   void AnswerRows(int slot, std::optional<uint64_t> least);
@@ -110,7 +114,9 @@ class Server {
   Network& network_;
   Snapshots snapshots_;
   Roster roster_;
-  std::vector<Shard> shards_;                     // by slot
+  std::vector<Shard> shards_;  // by slot
+  PushDecoder decoder_;
+  std::vector<ValueEncoder> encoders_;            // by slot
   std::vector<std::map<int, uint64_t>> waiting_;  // by slot: which step's values a worker waits for
   struct RowsAsked {
     uint64_t incarnation = 0;  // of the worker

@@ -47,8 +47,11 @@ struct Message {
   uint64_t clock = 0;   // Pull, Values, PullRows, Rows: for which step. Hello, Heartbeat: not awaited before this one
   int32_t worker = -1;  // Pulse: whom the clock waits for, or -1
   float rate = 0;       // Push: the learning rate of its step; servers without a rule do not look at it
-  Bytes values{};       // Init, Push, Values, Rows: float32. Of a table: as ps/rows.h says. PullRows: ids
-  Floats keeper{};      // what `values` are in, where they may be kept without a copy; empty: copy them
+  uint32_t packed = 0;  // Push, Values: of `values` so many bytes are a payload; 0: they are float32
+  // Init, Push, Values, Rows: float32, or a payload (compression/codec.h) in whole floats. Of a table: as ps/rows.h
+  // says. PullRows: ids
+  Bytes values{};
+  Floats keeper{};          // what `values` are in, where they may be kept without a copy; empty: copy them
   std::string_view text{};  // Refuse
   // By slot, all of the same length:
   std::vector<uint64_t> next{};     // Hello, Heartbeat: the first that is still held. Welcome, Pulse: awaited next

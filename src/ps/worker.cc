@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "ps/pull_codec.h"
 
 namespace gyre::ps {
 
@@ -24,8 +25,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(const WorkerOptions& opti
     return absl::InvalidArgumentError(
         absl::StrCat("a model of ", model.size(), " elements for a layout of ", layout.elements()));
   }
-  if (options.rule) RETURN_IF_ERROR(Optimizer::Create(*options.rule, {}).status());
-  std::unique_ptr<Worker> worker(new Worker(options, layout, clock, network, random));
+  ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, Make(options, layout, clock, network, random));
   worker->model_ = std::move(model);
   for (const Partition& part : layout.partitions()) {
     if (part.table >= 0) break;
@@ -49,8 +49,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(const WorkerOptions& opti
     return absl::InvalidArgumentError(
         absl::StrCat("weights of ", elements, " elements for a layout of ", layout.elements()));
   }
-  if (options.rule) RETURN_IF_ERROR(Optimizer::Create(*options.rule, {}).status());
-  std::unique_ptr<Worker> worker(new Worker(options, layout, clock, network, random));
+  ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, Make(options, layout, clock, network, random));
   for (const Partition& part : layout.partitions()) {
     if (part.table >= 0) break;
     const auto tensor = static_cast<size_t>(part.tensor);
@@ -61,12 +60,21 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(const WorkerOptions& opti
   return worker;
 }
 
-Worker::Worker(const WorkerOptions& options, const Layout& layout, const Clock& clock, Network& network, Random& random)
+absl::StatusOr<std::unique_ptr<Worker>> Worker::Make(const WorkerOptions& options, const Layout& layout,
+                                                     const Clock& clock, Network& network, Random& random) {
+  if (options.rule) RETURN_IF_ERROR(Optimizer::Create(*options.rule, {}).status());
+  ASSIGN_OR_RETURN(PushCodec codec, PushCodec::Create(options.compression, layout, options.worker));
+  return std::unique_ptr<Worker>(new Worker(options, layout, std::move(codec), clock, network, random));
+}
+
+Worker::Worker(const WorkerOptions& options, const Layout& layout, PushCodec codec, const Clock& clock,
+               Network& network, Random& random)
     : options_(options),
       layout_(layout),
       time_(clock),
       network_(network),
       random_(random),
+      codec_(std::move(codec)),
       rate_(RateOf(options.rule)),
       peers_(static_cast<size_t>(layout.servers())),
       parts_(layout.partitions().size()),
@@ -202,8 +210,13 @@ void Worker::TakeValues(int server, const Message& message) {
   const std::span<float> values = ValuesOf(partition);
   // In the middle of a step the model stands still; the next step's values are asked for at its end.
   if (computing_ || message.clock != clock_ || HasValues(parts_[partition])) return;
-  if (message.values.size() != values.size_bytes()) return;
-  std::memcpy(values.data(), message.values.data(), values.size_bytes());
+  if (message.packed > 0) {
+    if (message.packed > message.values.size() || !DecodeValues(message.values.first(message.packed), values)) return;
+  } else {
+    if (message.values.size() != values.size_bytes()) return;
+    std::memcpy(values.data(), message.values.data(), values.size_bytes());
+  }
+  pulled_bytes_ += static_cast<int64_t>(message.packed > 0 ? message.packed : message.values.size());
   Part& part = parts_[partition];
   Peer& peer = peers_[static_cast<size_t>(server)];
   if (std::exchange(part.asked_for, 0) == message.clock + 1) peer.pulled -= values.size_bytes();
@@ -275,6 +288,7 @@ absl::Status Worker::End(std::span<const float> gradient, std::span<const Floats
     return absl::InvalidArgumentError(
         absl::StrCat("a gradient of ", gradient.size(), " elements for a model of ", layout_.elements()));
   }
+  if (*computing_ == clock_) RETURN_IF_ERROR(codec_.BeginStep(clock_, gradient));
   rows_.reset();
   const bool current = *std::exchange(computing_, std::nullopt) == clock_;
   const uint64_t step = current ? clock_++ : clock_;
@@ -285,11 +299,11 @@ absl::Status Worker::End(std::span<const float> gradient, std::span<const Floats
     if (partition.table >= 0) {
       AddRows(i, step, rows);
     } else {
-      parts_[i].outbox.Add(step, rate_, own, [&](size_t count) { return options_.make(partition.server, count); });
+      AddPush(i, step, own);
     }
     Peer& peer = peers_[static_cast<size_t>(partition.server)];
     const bool present = IsPresent(peer);
-    if (!present) UpdateLocally(i, own);
+    if (!present) UpdateLocally(i);
     if (!present || !peer.ready) continue;
     // One after the other: what is sent already is on its way while the next one is copied. Values are asked for right
     // behind the first, so that they come back while gradients still go.
@@ -306,9 +320,14 @@ absl::Status Worker::End(std::span<const float> gradient, std::span<const Floats
   return absl::OkStatus();
 }
 
-void Worker::UpdateLocally(size_t partition, std::span<const float> gradient) {
-  if (gradient.empty()) return;  // a table's rows are at their server alone
+// With what its server will apply: what was pushed.
+void Worker::UpdateLocally(size_t partition) {
+  if (layout_.partitions()[partition].table >= 0) return;  // a table's rows are at their server alone
   const std::span<float> values = ValuesOf(partition);
+  const Outbox::Push& push = parts_[partition].outbox.pushes().back();
+  const Floats pushed =
+      push.packed > 0 ? decoder_.Decode(push.gradient.bytes().first(push.packed), values.size()) : push.gradient;
+  const std::span<const float> gradient = pushed.span();
   if (!options_.rule) {
     for (size_t i = 0; i < values.size(); ++i) values[i] += gradient[i];
     return;

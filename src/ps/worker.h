@@ -25,6 +25,7 @@
 #include "ps/layout.h"
 #include "ps/options.h"
 #include "ps/outbox.h"
+#include "ps/push_codec.h"
 #include "ps/rows.h"
 #include "ps/shard.h"
 
@@ -48,7 +49,8 @@ struct WorkerOptions {
   // Credit: of pushes that a server has not acknowledged, and of values that it was asked for and has not sent, so many
   // bytes each are under way with it, or one partition. The rest follows as these arrive.
   size_t window = size_t{32} << 20;
-  bool has_first_values = true;  // its first model may become the servers': true of one worker at least
+  bool has_first_values = true;   // its first model may become the servers': true of one worker at least
+  PushCompression compression{};  // of pushes
   Guards guards{};
   // Memory for a push to that server.
   std::function<Floats(int server, size_t count)> make = [](int, size_t count) { return Floats(count); };
@@ -66,7 +68,7 @@ struct Waiting {
 class Worker {
  public:
   // `model`: its first values, taken by servers that have none. What is given by reference outlives the worker.
-  // kInvalidArgument: the model's size is not the layout's; or see Optimizer::Create.
+  // kInvalidArgument: the model's size is not the layout's; or see Optimizer::Create and PushCodec::Create.
   static absl::StatusOr<std::unique_ptr<Worker>> Create(const WorkerOptions& options, const Layout& layout,
                                                         std::vector<float> model, const Clock& clock, Network& network,
                                                         Random& random);
@@ -104,8 +106,8 @@ class Worker {
   absl::StatusOr<uint64_t> Begin();
 
   // Pushes the step's gradient. Where the others have gone on without this worker meanwhile, the gradient is of the
-  // past and is dropped: the next step is one of theirs. kFailedPrecondition: no step has begun; kInvalidArgument: the
-  // gradient's size is not the model's.
+  // past and is dropped: the next step is one of theirs. kFailedPrecondition: no step has begun, or the compression
+  // refuses the gradient, and the step has not ended; kInvalidArgument: the gradient's size is not the model's.
   // `rows`: for each table, what PackRows gave, one for each server; or nothing for all of them.
   absl::Status End(std::span<const float> gradient, std::span<const Floats> rows = {});
 
@@ -127,6 +129,10 @@ class Worker {
   bool delivered() const { return !Undelivered(); }
   // The first server that has not acknowledged all of them.
   std::optional<int> Undelivered() const;
+
+  // Of all steps so far: what pushes have become, each counted once, and values that were taken, as they came.
+  int64_t pushed_bytes() const { return pushed_bytes_; }
+  int64_t pulled_bytes() const { return pulled_bytes_; }
 
   // REQUIRES: made with a model of its own
   std::span<const float> model() const { return model_; }
@@ -158,7 +164,10 @@ class Worker {
     std::vector<Floats> answers;  // by server; empty: none yet
   };
 
-  Worker(const WorkerOptions& options, const Layout& layout, const Clock& clock, Network& network, Random& random);
+  Worker(const WorkerOptions& options, const Layout& layout, PushCodec codec, const Clock& clock, Network& network,
+         Random& random);
+  static absl::StatusOr<std::unique_ptr<Worker>> Make(const WorkerOptions& options, const Layout& layout,
+                                                      const Clock& clock, Network& network, Random& random);
 
   bool Notice(int server, const Message& message);  // false: of the past, or for another
   void Welcomed(int server, const Message& message);
@@ -171,6 +180,7 @@ class Worker {
   void SayHello(int server);
   void SendHeartbeat(int server);
   void SendModel(int server);
+  void AddPush(size_t partition, uint64_t step, std::span<const float> gradient);
   void SendPush(int server, int slot, const Outbox::Push& push);
   // As far as the window allows, by slot: what the next forward pass needs first goes first.
   void SendPushes(int server);
@@ -191,7 +201,7 @@ class Worker {
   bool IsPresent(const Peer& peer) const;
   bool HasValues(const Part& part) const { return part.values_for > clock_; }
   std::optional<Waiting> WhyNotLocal(int server) const;
-  void UpdateLocally(size_t partition, std::span<const float> gradient);
+  void UpdateLocally(size_t partition);  // with its last push
   Part& PartOf(int server, size_t slot) { return parts_[Index(server, slot)]; }
   size_t Index(int server, size_t slot) const { return static_cast<size_t>(layout_.OfServer(server)[slot]); }
   std::span<float> ValuesOf(size_t partition) { return values_[partition]; }
@@ -201,6 +211,9 @@ class Worker {
   const Clock& time_;
   Network& network_;
   Random& random_;
+  PushCodec codec_;
+  PushDecoder decoder_;  // of its own pushes
+  int64_t pushed_bytes_ = 0, pulled_bytes_ = 0;
   absl::Status status_;
   float rate_;
   std::vector<float> model_;              // where it has one of its own

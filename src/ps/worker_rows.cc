@@ -17,7 +17,7 @@ void Worker::AddRows(size_t partition, uint64_t step, std::span<const Floats> ro
   const auto servers = static_cast<size_t>(layout_.servers());
   const size_t place = static_cast<size_t>(part.table) * servers + static_cast<size_t>(part.server);
   const bool some = place < rows.size() && rows[place];
-  parts_[partition].outbox.Add(step, rate_, some ? rows[place] : NoRows());
+  parts_[partition].outbox.Add(step, rate_, some ? rows[place] : NoRows(), 0);
 }
 
 void Worker::Trim(int server, size_t slot) {

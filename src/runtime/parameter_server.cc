@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iterator>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +15,8 @@
 #include "net/endpoint.h"
 #include "ps/process/client.h"
 #include "runtime/composition.h"
+#include "runtime/compressor.h"
+#include "runtime/momentum_correction.h"
 
 namespace gyre {
 
@@ -58,6 +62,25 @@ ps::Consistency ConsistencyOf(Consistency consistency, int64_t staleness) {
   return {ps::Mode::kAsynchronous};
 }
 
+compression::PayloadKind PayloadOf(ValueFormat format) {
+  switch (format) {
+    case ValueFormat::kF32: break;
+    case ValueFormat::kF16: return compression::PayloadKind::kF16;
+    case ValueFormat::kBF16: return compression::PayloadKind::kBF16;
+    case ValueFormat::kInt8: return compression::PayloadKind::kInt8;
+  }
+  return compression::PayloadKind::kF32;
+}
+
+absl::StatusOr<Compression> CompressionOf(const ParameterServerOptions& options, const Config& config) {
+  ASSIGN_OR_RETURN(const internal::CompressionRequest request,
+                   internal::RequestOf({.compression = options.compression}, config.compression));
+  if (std::holds_alternative<PowerSgd>(request.compression)) {
+    return absl::InvalidArgumentError("powersgd is not for parameter servers: its factors are for allreduces");
+  }
+  return request.compression;
+}
+
 }  // namespace
 
 class ParameterServerClient::State {
@@ -70,13 +93,22 @@ class ParameterServerClient::State {
     }
   }
 
-  absl::StatusOr<int> Register(std::string_view name, std::span<float> weights) {
+  absl::StatusOr<int> Register(std::string_view name, std::span<float> weights, std::span<const int64_t> shape) {
     if (client_ != nullptr) return absl::FailedPreconditionError("Register after Start");
     const auto same = [&](const auto& other) { return other.name == name; };
     if (name.empty() || std::ranges::any_of(options_.setup.tensors, same) ||
         std::ranges::any_of(options_.setup.tables, same)) {
       return absl::InvalidArgumentError(absl::StrCat("weights named '", ToAbsl(name), "' are there twice, or unnamed"));
     }
+    const double count = std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>());
+    if (count != static_cast<double>(weights.size())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("weights '", ToAbsl(name), "' are ", weights.size(), ", their shape has ", count, " elements"));
+    }
+    const bool covered = internal::IsCovered(
+        compression(),
+        {.name = std::string(name), .shape = {shape.begin(), shape.end()}, .count = std::ssize(weights)});
+    options_.worker.compression.dense.push_back(!covered);
     options_.setup.tensors.push_back({std::string(name), std::ssize(weights)});
     weights_.push_back(weights);
     return static_cast<int>(weights_.size()) - 1;
@@ -117,21 +149,25 @@ class ParameterServerClient::State {
     RETURN_IF_ERROR(CheckStarted());
     std::vector<ps::Floats> rows;
     for (size_t table = 0; table < pushed_.size(); ++table) {
-      Pushed& pushed = pushed_[table];
       ASSIGN_OR_RETURN(std::vector<ps::Floats> packed,
-                       ps::PackRows(options_.setup.tables[table], static_cast<int>(options_.servers.size()), pushed.ids,
-                                    pushed.gradients));
-      pushed.ids.clear();
-      pushed.gradients.clear();
+                       ps::PackRows(options_.setup.tables[table], static_cast<int>(options_.servers.size()),
+                                    pushed_[table].ids, pushed_[table].gradients));
       std::ranges::move(packed, std::back_inserter(rows));
     }
-    return client_->End(gradient_, rate_, std::move(rows));
+    RETURN_IF_ERROR(client_->End(gradient_, rate_, std::move(rows)));  // where it fails the step goes on, and has them
+    for (Pushed& pushed : pushed_) {
+      pushed.ids.clear();
+      pushed.gradients.clear();
+    }
+    pushed_bytes_ = client_->pushed_bytes();
+    return absl::OkStatus();
   }
 
   absl::Status Pull() {
     RETURN_IF_ERROR(CheckStarted());
     ASSIGN_OR_RETURN(const uint64_t step, client_->Begin(Deadline()));
     step_ = static_cast<int64_t>(step);
+    pulled_bytes_ = client_->pulled_bytes();
     return absl::OkStatus();
   }
 
@@ -164,6 +200,9 @@ class ParameterServerClient::State {
   float learning_rate() const { return rate_; }
   Consistency consistency() const { return consistency_; }
   int64_t step() const { return step_; }
+  int64_t pushed_bytes() const { return pushed_bytes_; }
+  int64_t pulled_bytes() const { return pulled_bytes_; }
+  const Compression& compression() const { return options_.worker.compression.compression; }
 
  private:
   absl::Status CheckStarted() const {
@@ -202,6 +241,7 @@ class ParameterServerClient::State {
   const std::chrono::milliseconds timeout_;
   float rate_ = 0;
   int64_t step_ = 0;
+  int64_t pushed_bytes_ = 0, pulled_bytes_ = 0;
   std::vector<std::span<float>> weights_;             // by index
   std::vector<std::pair<size_t, size_t>> gradients_;  // by index: where in gradient_, and how many
   std::vector<float> gradient_;
@@ -224,6 +264,9 @@ absl::StatusOr<std::unique_ptr<ParameterServerClient>> ParameterServerClient::Cr
     return absl::InvalidArgumentError("parameter servers are for the world, not for some of its ranks");
   }
   ASSIGN_OR_RETURN(std::vector<Endpoint> servers, ServersOf(config.strategy));
+  ASSIGN_OR_RETURN(const Compression compression, CompressionOf(options, config));
+  ASSIGN_OR_RETURN(const auto servers_rule, internal::ServersRule(compression, rule));
+  const ValueFormat values = options.values.value_or(config.strategy.values.value_or(ValueFormat::kF32));
   const Consistency consistency = options.consistency.value_or(config.strategy.consistency.value_or(Consistency::kBsp));
   const int64_t staleness = options.staleness.value_or(config.strategy.staleness.value_or(kDefaultStaleness));
   const int64_t local_steps = options.local_steps.value_or(config.strategy.local_steps.value_or(0));
@@ -235,11 +278,13 @@ absl::StatusOr<std::unique_ptr<ParameterServerClient>> ParameterServerClient::Cr
                                       .epoch = job.epoch,
                                       .incarnation = config.strategy.life,
                                       .local_steps = static_cast<uint64_t>(local_steps),
-                                      .has_first_values = job.rank == 0},
+                                      .has_first_values = job.rank == 0,
+                                      .compression = {.compression = compression, .workers = job.size}},
                            .setup = {.workers = job.size,
                                      .consistency = ConsistencyOf(consistency, staleness),
-                                     .rule = rule,
-                                     .snapshot_interval = options.snapshot_interval}};
+                                     .rule = servers_rule,
+                                     .snapshot_interval = options.snapshot_interval,
+                                     .values_as = PayloadOf(values)}};
   if (!runtime.TakePlaceWithServers()) {
     return absl::FailedPreconditionError(
         "parameter servers hold one model a job, and this runtime has made a client for it before");
@@ -253,7 +298,13 @@ ParameterServerClient::ParameterServerClient(std::unique_ptr<State> state) : sta
 ParameterServerClient::~ParameterServerClient() = default;
 
 absl::StatusOr<int> ParameterServerClient::Register(std::string_view name, std::span<float> weights) {
-  return state_->Register(name, weights);
+  const int64_t shape[] = {std::ssize(weights)};
+  return state_->Register(name, weights, shape);
+}
+
+absl::StatusOr<int> ParameterServerClient::Register(std::string_view name, std::span<float> weights,
+                                                    std::span<const int64_t> shape) {
+  return state_->Register(name, weights, shape);
 }
 
 absl::StatusOr<int> ParameterServerClient::RegisterTable(std::string_view name, int64_t rows, int64_t columns,
@@ -305,6 +356,18 @@ float ParameterServerClient::learning_rate() const {
 
 int64_t ParameterServerClient::step() const {
   return state_->step();
+}
+
+int64_t ParameterServerClient::pushed_bytes() const {
+  return state_->pushed_bytes();
+}
+
+int64_t ParameterServerClient::pulled_bytes() const {
+  return state_->pulled_bytes();
+}
+
+const Compression& ParameterServerClient::compression() const {
+  return state_->compression();
 }
 
 Consistency ParameterServerClient::consistency() const {

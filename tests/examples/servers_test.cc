@@ -114,6 +114,21 @@ TEST_F(CharLmByServers, OtherConsistenciesLearnToo) {
   }
 }
 
+TEST_F(CharLmByServers, CompressedTrainingLearnsToo) {
+  const double dense = BitsOf({"--servers", "2"}, {"--steps", "80", "--momentum"});
+  EXPECT_LT(dense, 4);
+  for (std::vector<std::string> options :
+       {std::vector<std::string>{"--compression", "dgc", "--sparsity", "0.9"},
+        {"--compression", "int8", "--values", "f16"},
+        {"--compression", "topk", "--sparsity", "0.9", "--values", "int8", "--consistency", "ssp", "--lr", "0.1"}}) {
+    const std::string name = options[1];
+    for (const char* word : {"--strategy", "ps", "--steps", "80", "--momentum"}) options.emplace_back(word);
+    const double bits = BitsOf({"--servers", "2"}, options);
+    EXPECT_NEAR(bits, dense, 0.5) << name;
+    EXPECT_NE(bits, dense) << name;
+  }
+}
+
 TEST_F(CharLmByServers, AServerAndARankAreKilledAndTrainingGoesOn) {
   Program program(Command({"--servers", "2", "--restart-rank", "1", "--verbose"}, {"--steps", "1000"}));
   ASSERT_TRUE(WaitForSteps(20)) << program.output();

@@ -27,7 +27,9 @@ std::string Text(std::string_view what, const std::vector<uint64_t>& numbers) {
 
 std::vector<Tensor> Tensors(const Plan& plan) {
   std::vector<Tensor> tensors;
-  for (int t = 0; t < plan.tensors; ++t) tensors.push_back({absl::StrCat("t", t), plan.workers});
+  // Fewer elements are not worth a payload.
+  const int more = std::holds_alternative<NoCompression>(plan.compression) ? 0 : 100;
+  for (int t = 0; t < plan.tensors; ++t) tensors.push_back({absl::StrCat("t", t), plan.workers + more});
   return tensors;
 }
 
@@ -129,6 +131,7 @@ void Cluster::StartServer(int number) {
                                .timing = kTiming,
                                .workers = plan_.gather ? plan_.workers : 1,
                                .snapshot_interval = milliseconds(plan_.snapshot_ms),
+                               .values_as = plan_.values_as,
                                .guards = plan_.guards,
                                .applied = [this, &self](const AppliedPush& push) { CheckApplied(self, push); }},
                               layout_[0], clock_, *self.link, disk);
@@ -170,6 +173,7 @@ void Cluster::StartWorker(int number) {
                                  .local_time = milliseconds(5000),
                                  .retain = plan_.retain,
                                  .window = plan_.window,
+                                 .compression = {.compression = plan_.compression, .workers = plan_.workers},
                                  .guards = plan_.guards},
                                 layout_[0], std::vector<float>(static_cast<size_t>(layout_[0].elements())), clock_,
                                 *self.link, chance_);
@@ -220,6 +224,7 @@ void Cluster::Send(Process& from, int to, const Message& message) {
   }
   const bool to_server = !from.is_server;
   if (message.kind == Kind::kPush) {
+    CheckPush(from, to, message);
     most_under_way_ = std::max(most_under_way_, static_cast<size_t>(++under_way_[{from.number, to}]));
   }
   const auto lost = [this](uint64_t one_in) { return one_in > 0 && random_.OneIn(one_in); };
@@ -325,6 +330,9 @@ void Cluster::EndStep(const std::shared_ptr<Process>& process) {
   for (const Partition& partition : layout_[0].partitions()) {
     if (partition.table >= 0) break;
     gradient[static_cast<size_t>(partition.offset + process->number)] = 1;
+    for (auto i = plan_.workers; i < partition.count; ++i) {
+      gradient[static_cast<size_t>(partition.offset + i)] = static_cast<float>((i * 7 + worker.clock() * 13) % 11) - 5;
+    }
   }
   const uint64_t step = worker.clock();
   // First, for End sends.
@@ -541,19 +549,77 @@ void Cluster::CheckRestored(Process& server) {
   }
 }
 
+void Cluster::CheckPush(const Process& worker, int server, const Message& message) {
+  const bool of_table = IsOfTable(server, message.slot);
+  if (of_table && message.packed != 0) return Wrong("rows are pushed as a payload");
+  if (!compressed() || of_table) return;
+  const auto number = static_cast<size_t>(worker.number);
+  const auto slot = static_cast<size_t>(message.slot);
+  const auto& partition = layout_[0].partitions()[static_cast<size_t>(layout_[0].OfServer(server)[slot])];
+  const Floats pushed = message.packed == 0 ? Floats::CopyOf(message.values)
+                                            : PushDecoder().Decode(message.values.first(message.packed),
+                                                                   static_cast<size_t>(partition.count));
+  if (static_cast<int64_t>(pushed.size()) != partition.count) return Wrong("a push is not what it says");
+  const Sent sent{XXH3_64bits(message.values.data(), message.values.size()), pushed.span()[number]};
+  const auto [known, first] = sent_[{server, slot, number, message.sequence}].try_emplace(worker.incarnation, sent);
+  if (!first && known->second.hash != sent.hash) {
+    Wrong(Text("what is pushed again is something else: worker, step", {number, message.sequence}));
+  }
+}
+
+std::optional<float> Cluster::Pushed(int server, size_t slot, size_t worker, uint64_t step) const {
+  if (!compressed() || IsOfTable(server, slot)) return 1.0f;
+  const auto found = sent_.find({server, slot, worker, step});
+  if (found == sent_.end()) return std::nullopt;
+  const float own = found->second.begin()->second.own;
+  for (const auto& [_, sent] : found->second) {
+    if (sent.own != own) return std::nullopt;
+  }
+  return own;
+}
+
+// What a worker's element has of these steps, if that is known.
+std::optional<float> Cluster::SumOf(int server, size_t slot, size_t worker, uint64_t steps) const {
+  float sum = 0;
+  for (; steps != 0; steps &= steps - 1) {
+    const auto pushed = Pushed(server, slot, worker, static_cast<uint64_t>(std::countr_zero(steps)));
+    if (!pushed) return std::nullopt;
+    sum += *pushed;
+  }
+  return sum;
+}
+
+// What all workers' elements have together of the means of these steps' pushes.
+std::optional<float> Cluster::MeansOf(int server, size_t slot, const std::vector<uint64_t>& history) const {
+  float means = 0;
+  for (uint64_t step = 0; step < plan_.steps; ++step) {
+    float sum = 0, pushes = 0;
+    for (size_t worker = 0; worker < history.size(); ++worker) {
+      const uint64_t bit = history[worker] & (uint64_t{1} << step);
+      const auto pushed = SumOf(server, slot, worker, bit);
+      if (!pushed) return std::nullopt;
+      sum += *pushed;
+      pushes += bit != 0 ? 1 : 0;
+    }
+    means += pushes > 0 ? sum / pushes : 0;
+  }
+  return means;
+}
+
 void Cluster::CheckEnd() {
   const bool synchronous = plan_.consistency.mode == Mode::kSynchronous;
   for (int number = 0; number < plan_.servers; ++number) {
     const Process& process = *Current(true, number);
     for (size_t slot = 0; slot < process.history.size(); ++slot) {
       const std::vector<float> values = ValuesOf(process, slot), expected = Expected(process, slot);
-      uint64_t any = 0;
-      float sum = 0;
+      const bool plain = !compressed() || IsOfTable(number, slot);
+      float all = 0;
       for (size_t worker = 0; worker < workers_.size(); ++worker) {
         const uint64_t in = process.history[slot][worker];
-        any |= in;
-        sum += values[worker];
-        if (std::abs(values[worker] - expected[worker]) > (synchronous ? 1e-3f : 0.0f)) {
+        all += values[worker];
+        const auto sum = plain ? expected[worker] : SumOf(number, slot, worker, in);
+        const bool judged = plain || !synchronous;
+        if (judged && sum && std::abs(values[worker] - *sum) > (plain && !synchronous ? 0.0f : 1e-3f)) {
           Wrong(Text("values do not hold what was applied: of worker", {worker}));
         }
         // Who lived to the end, and kept all until it was safe, has lost nothing. Late steps count for nobody in BSP.
@@ -563,9 +629,8 @@ void Cluster::CheckEnd() {
           Wrong(Text("pushes are lost: of worker, steps, applied", {worker, ended, in}));
         }
       }
-      if (synchronous && std::abs(sum - static_cast<float>(std::popcount(any))) > 0.01f) {
-        Wrong("the mean of a step is no mean");
-      }
+      const auto means = MeansOf(number, slot, process.history[slot]);
+      if (synchronous && means && std::abs(all - *means) > 0.01f) Wrong("the mean of a step is no mean");
     }
   }
   const std::span<const float> model = Current(false, 0)->worker->model();
@@ -625,6 +690,11 @@ Plan RandomPlan(uint64_t seed) {
   // Half of them with credit for one to three partitions.
   if (random.OneIn(2)) plan.window = static_cast<size_t>(between(1, 3) * plan.workers) * sizeof(float);
   if (random.OneIn(2)) plan.tables = static_cast<int>(between(1, 2));
+  if (random.OneIn(3)) {
+    const Compression kinds[] = {Fp16{}, Int8{}, Int4{}, TopK{.sparsity = 0.9}, Dgc{.sparsity = 0.9, .momentum = 0.5f}};
+    plan.compression = kinds[random.Below(std::size(kinds))];
+  }
+  if (random.OneIn(4)) plan.values_as = compression::PayloadKind::kInt8;
   return plan;
 }
 

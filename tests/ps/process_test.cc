@@ -24,6 +24,8 @@
 #include "ps/process/client.h"
 #include "ps/process/server_process.h"
 #include "ps/process/setup.h"
+#include "ps/pull_codec.h"
+#include "ps/push_codec.h"
 #include "support/mutator.h"
 #include "support/status_matchers.h"
 #include "support/temporary.h"
@@ -104,7 +106,9 @@ class ProcessTest : public testing::Test {
                   .workers = workers_,
                   .consistency = consistency_,
                   .rule = Momentum{.learning_rate = 0.5f},
-                  .snapshot_interval = milliseconds(200)}};
+                  .snapshot_interval = milliseconds(200),
+                  .values_as = values_as_}};
+    options.worker.compression = compression_;
     for (const auto& server : servers_) options.servers.push_back(server->endpoint());
     model.assign(Elements(), worker == 0 ? 2.0f : -1.0f);
     std::vector<std::span<float>> weights;
@@ -150,20 +154,60 @@ class ProcessTest : public testing::Test {
     return models[0];
   }
 
+  // What workers have after so many steps: of the servers' values what they are rounded to.
   std::vector<float> Reference(int steps) const {
-    std::vector<float> model(Elements(), 2.0f), mean(Elements());
+    const Layout layout = *Layout::Create(Tensors(), 1);
+    std::vector<PushCodec> codecs;
+    for (int worker = 0; worker < workers_; ++worker) {
+      codecs.push_back(*PushCodec::Create(compression_, layout, worker));
+    }
+    std::vector<float> model(Elements(), 2.0f), sum(Elements()), pulled = Rounded(model, layout);
     const auto count = static_cast<int64_t>(Elements());
     Optimizer optimizer = *Optimizer::Create(Momentum{.learning_rate = 0.5f}, std::span(&count, 1));
     for (int step = 0; step < steps; ++step) {
-      for (size_t i = 0; i < mean.size(); ++i) {
-        float sum = 0;
-        for (int worker = 0; worker < workers_; ++worker) {
-          sum += model[i] * 0.5f + static_cast<float>((i + static_cast<size_t>(worker)) % 7);
-        }
-        mean[i] = sum * (1.0f / static_cast<float>(workers_));
+      sum.assign(sum.size(), 0.0f);
+      for (int worker = 0; worker < workers_; ++worker) {
+        const std::vector<float> pushed = Pushed(codecs[static_cast<size_t>(worker)], layout, worker, step, pulled);
+        for (size_t i = 0; i < sum.size(); ++i) sum[i] += pushed[i];
       }
+      for (float& mean : sum) mean *= 1.0f / static_cast<float>(workers_);
       EXPECT_THAT(optimizer.SetLearningRate(RateOf(step)), IsOk());
-      EXPECT_THAT(optimizer.Step(0, model, mean), IsOk());
+      EXPECT_THAT(optimizer.Step(0, model, sum), IsOk());
+      pulled = Rounded(model, layout);
+    }
+    return pulled;
+  }
+
+  static std::span<float> PartOf(std::vector<float>& all, const Partition& partition) {
+    return std::span(all).subspan(static_cast<size_t>(partition.offset), static_cast<size_t>(partition.count));
+  }
+
+  // A worker's gradient, as servers are to read it.
+  static std::vector<float> Pushed(PushCodec& codec, const Layout& layout, int worker, int step,
+                                   const std::vector<float>& model) {
+    std::vector<float> gradient(model.size());
+    for (size_t i = 0; i < gradient.size(); ++i) {
+      gradient[i] = model[i] * 0.5f + static_cast<float>((i + static_cast<size_t>(worker)) % 7);
+    }
+    EXPECT_THAT(codec.BeginStep(static_cast<uint64_t>(step), gradient), IsOk());
+    PushDecoder decoder;
+    for (size_t i = 0; i < layout.partitions().size(); ++i) {
+      const std::span<float> part = PartOf(gradient, layout.partitions()[i]);
+      const PushCodec::Encoded encoded = codec.Encode(i, part);
+      const Floats read = encoded.payload ? decoder.Decode(encoded.bytes, part.size()) : Floats::CopyOf(encoded.bytes);
+      EXPECT_EQ(read.size(), part.size());
+      std::ranges::copy(read.span(), part.begin());
+    }
+    return gradient;
+  }
+
+  std::vector<float> Rounded(std::vector<float> model, const Layout& layout) const {
+    for (const Partition& partition : layout.partitions()) {
+      if (values_as_ == compression::PayloadKind::kF32) continue;
+      const std::span<float> part = PartOf(model, partition);
+      ValueEncoder encoder;
+      const ValueEncoder::Encoded& encoded = encoder.Encode(values_as_, part, 0, MakePrivate);
+      EXPECT_TRUE(encoded.bytes == 0 || DecodeValues(encoded.words.bytes().first(encoded.bytes), part));
     }
     return model;
   }
@@ -171,6 +215,8 @@ class ProcessTest : public testing::Test {
   std::unique_ptr<support::TemporaryDirectory> folder_ = std::make_unique<support::TemporaryDirectory>();
   int workers_ = 2;
   Consistency consistency_{};
+  PushCompression compression_{};
+  compression::PayloadKind values_as_ = compression::PayloadKind::kF32;
   std::string host_;  // the workers'; the servers' is empty
   std::vector<Table> tables_;
   std::vector<std::unique_ptr<Serving>> servers_;
@@ -321,6 +367,31 @@ TEST_F(ProcessTest, RowsThatDoNotComeSayWhoHasThem) {
   servers_[0]->Start();
   EXPECT_THAT(client->PullRows(0, std::span(&id, 1), values, Soon()), IsOk());
   EXPECT_EQ(values, std::vector<float>(3, 0.0f));
+}
+
+// What is pushed again to a server that came back is what was pushed first: encoded anew, it would have what the codec
+// had kept twice.
+TEST_F(ProcessTest, CompressedTrainingIsThatOfWhatWasDecodedToTheBit) {
+  using compression::PayloadKind;
+  const std::pair<Compression, PayloadKind> kinds[] = {{Int4{}, PayloadKind::kF16},
+                                                       {Dgc{.sparsity = 0.9}, PayloadKind::kInt8}};
+  for (const auto& [codec, values] : kinds) {
+    compression_ = {.compression = codec, .workers = workers_, .dense = {false, false, false, true}};
+    values_as_ = values;
+    for (const char* const host : {"", "another host"}) {
+      host_ = host;
+      servers_.clear();
+      folder_ = std::make_unique<support::TemporaryDirectory>();
+      StartServers(2);
+      const auto strike = [&](int worker, int step) {
+        if (worker != 1 || (step != 2 && step != 4)) return;
+        Serving& server = *servers_[step == 2 ? 0 : 1];
+        server.Kill();
+        server.Start();
+      };
+      EXPECT_EQ(Train(6, strike), Reference(6)) << CompressionName(codec) << " " << host;
+    }
+  }
 }
 
 TEST_F(ProcessTest, AWorkerThatStartsAnewGoesOnWhereTheOthersAre) {

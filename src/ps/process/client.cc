@@ -49,6 +49,7 @@ absl::StatusOr<uint64_t> Client::Begin(TimePoint deadline) {
         const absl::StatusOr<uint64_t> step = worker_->Begin();
         if (!step.ok()) return step.status();
         begun = *step;
+        pulled_bytes_ = worker_->pulled_bytes();
         return absl::OkStatus();
       },
       [&] { return WhyNotBegun(); }, deadline));
@@ -61,7 +62,9 @@ absl::Status Client::End(std::span<const float> gradient, float learning_rate, s
         worker_->SetLearningRate(learning_rate);
         const absl::Status ended = worker_->End(gradient, rows);
         rows.clear();  // the thread's from now on
-        return ended;
+        RETURN_IF_ERROR(ended);
+        pushed_bytes_ = worker_->pushed_bytes();
+        return absl::OkStatus();
       },
       [] { return std::string(); }, TimePoint::max());
 }

@@ -59,6 +59,10 @@ class Client final : private Network, private Random {
   //   kDeadlineExceeded  says which server was waited for; nothing is written then
   absl::Status PullRows(int table, std::span<const int64_t> ids, std::span<float> values, TimePoint deadline);
 
+  // Worker's, as of the last Begin or End.
+  int64_t pushed_bytes() const { return pushed_bytes_; }
+  int64_t pulled_bytes() const { return pulled_bytes_; }
+
   // Waits until the servers have all pushes.
   absl::Status Deliver(TimePoint deadline);
 
@@ -101,6 +105,7 @@ class Client final : private Network, private Random {
   std::vector<Peer> peers_;
   std::unique_ptr<Worker> worker_;
   absl::Status broken_;
+  int64_t pushed_bytes_ = 0, pulled_bytes_ = 0;  // written while a caller waits
 
   std::mutex mutex_;
   std::condition_variable answered_;

@@ -129,6 +129,7 @@ absl::Status ServerProcess::StartServer(std::string_view payload) {
                                            .rule = setup.rule,
                                            .workers = setup.workers,
                                            .snapshot_interval = setup.snapshot_interval,
+                                           .values_as = setup.values_as,
                                            .make = [this](size_t count) { return Make(count); }},
                                           *layout_, clock_, *this, disk_));
   setup_ = payload;

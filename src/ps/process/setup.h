@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "compression/payload.h"
 #include "ps/layout.h"
 #include "ps/options.h"
 #include "ps/shard.h"
@@ -22,6 +23,7 @@ struct Setup {
   Consistency consistency{};
   Rule rule{};
   std::chrono::milliseconds snapshot_interval{2000};
+  compression::PayloadKind values_as = compression::PayloadKind::kF32;  // how servers send values (IsForValues)
 };
 
 std::string Encode(const Setup& setup);
