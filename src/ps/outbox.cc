@@ -10,11 +10,6 @@ void Outbox::Add(uint64_t sequence, float rate, Floats gradient, uint32_t packed
   from_ = sequence + 1;
 }
 
-void Outbox::Add(uint64_t sequence, float rate, Floats gradient) {
-  pushes_.push_back({from_, sequence, rate, std::move(gradient)});
-  from_ = sequence + 1;
-}
-
 bool Outbox::Acknowledge(uint64_t next) {
   if (next <= acknowledged_) return false;
   acknowledged_ = next;

@@ -24,9 +24,6 @@ class Outbox {
   // The push of step `sequence`, later than all before.
   void Add(uint64_t sequence, float rate, Floats gradient, uint32_t packed);
 
-  // The same, without a copy.
-  void Add(uint64_t sequence, float rate, Floats gradient);
-
   // What is awaited next, as an acknowledgement says. True if that is news.
   bool Acknowledge(uint64_t next);
 

@@ -16,8 +16,9 @@ void Worker::AddRows(size_t partition, uint64_t step, std::span<const Floats> ro
   const Partition& part = layout_.partitions()[partition];
   const auto servers = static_cast<size_t>(layout_.servers());
   const size_t place = static_cast<size_t>(part.table) * servers + static_cast<size_t>(part.server);
-  const bool some = place < rows.size() && rows[place];
-  parts_[partition].outbox.Add(step, rate_, some ? rows[place] : NoRows(), 0);
+  Floats pushed = place < rows.size() && rows[place] ? rows[place] : NoRows();
+  pushed_bytes_ += static_cast<int64_t>(pushed.bytes().size());
+  parts_[partition].outbox.Add(step, rate_, std::move(pushed), 0);
 }
 
 void Worker::Trim(int server, size_t slot) {
