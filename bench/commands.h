@@ -41,6 +41,8 @@ absl::Status RunNamed(const NamedOptions& options);
 struct ServersOptions {
   int64_t elements = 25'500'000;  // ResNet-50's
   int samples = 20;
+  std::string compression = "none";  // as ParseCompression reads it
+  std::string values = "f32";        // f32, f16, bf16, int8
 };
 
 // A push and a pull of a model through the job's parameter servers (gyrerun --servers); a step of BSP, summed.

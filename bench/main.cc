@@ -89,6 +89,11 @@ void AddServers(CLI::App& app, gyre::bench::ServersOptions& options) {
       ->check(CLI::Range(1, 1'000'000'000))
       ->capture_default_str();
   command->add_option("--iters", options.samples, "Samples")->check(CLI::Range(1, 100'000))->capture_default_str();
+  command->add_option("--compression", options.compression, "Of what is pushed (include/gyre/compression.h)")
+      ->capture_default_str();
+  command->add_option("--values", options.values, "How values come back")
+      ->check(CLI::IsMember({"f32", "f16", "bf16", "int8"}))
+      ->capture_default_str();
 }
 
 void AddServedSteps(CLI::App& app, gyre::bench::ServedStepsOptions& options) {

@@ -74,6 +74,9 @@ void AddOptions(CLI::App& app, Options& options, std::string& preset) {
       ->check(CLI::IsMember({"bsp", "ssp", "async"}));
   app.add_option("--staleness", options.staleness, "Of ssp: steps that the fastest rank may be ahead")
       ->check(CLI::Range(0, kMost));
+  app.add_option("--values", options.values,
+                 "Of ps: how weights come back, rounded: f32 (not at all), f16, bf16 or int8")
+      ->check(CLI::IsMember({"f32", "f16", "bf16", "int8"}));
   app.add_option("--loss-file", options.loss_file,
                  "Write a line \"step,loss\" a step (with --resume: from the checkpoint on)");
   app.add_flag("--json", options.json, "End with one line of JSON");

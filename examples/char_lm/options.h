@@ -30,6 +30,7 @@ struct Options {
   std::string strategy;     // allreduce or ps; empty: GYRE_STRATEGY's
   std::string consistency;  // of ps: bsp, ssp or async; empty: GYRE_STRATEGY's
   int staleness = -1;       // of ssp, in steps; -1: GYRE_STRATEGY's
+  std::string values;       // of ps: f32, f16, bf16 or int8; empty: GYRE_STRATEGY's
   bool json = false;
   bool quiet = false;
   int context = 0;  // of the model, from the preset

@@ -154,6 +154,10 @@ class Trainer {
     if (options_.consistency == "bsp") distributed.servers.consistency = gyre::Consistency::kBsp;
     if (options_.consistency == "ssp") distributed.servers.consistency = gyre::Consistency::kSsp;
     if (options_.consistency == "async") distributed.servers.consistency = gyre::Consistency::kAsync;
+    if (options_.values == "f32") distributed.servers.values = gyre::ValueFormat::kF32;
+    if (options_.values == "f16") distributed.servers.values = gyre::ValueFormat::kF16;
+    if (options_.values == "bf16") distributed.servers.values = gyre::ValueFormat::kBF16;
+    if (options_.values == "int8") distributed.servers.values = gyre::ValueFormat::kInt8;
     if (options_.staleness >= 0) distributed.servers.staleness = options_.staleness;
     // beta2 below Adam's usual 0.999: trainings here are short.
     gyre::OptimizerConfig config = gyre::Adam{.learning_rate = options_.learning_rate, .beta2 = 0.99f};

@@ -36,9 +36,9 @@ class ServerTraining;
 
 // With Strategy::kParameterServer the same program trains through parameter servers (gyre/parameter_server.h): weights
 // are those of the servers, Step pushes and pulls. Of ReducerOptions op, prescale, postscale and timeout count (kSum
-// and scales: of a step's gradients in kBsp, of each one otherwise); max_norm, skip_non_finite, accumulate, plan,
-// compression and rows are kInvalidArgument. No call is collective then, and what is said below of averages is what
-// servers make of gradients.
+// and scales: of a step's gradients in kBsp, of each one otherwise), and compression, where ParameterServerOptions has
+// none; max_norm, skip_non_finite, accumulate, plan and rows are kInvalidArgument. No call is collective then, and what
+// is said below of averages is what servers make of gradients.
 struct DistributedOptions {
   std::optional<Strategy> strategy = std::nullopt;  // default: GYRE_STRATEGY, or kAllreduce
   ReducerOptions reducer = {};

@@ -12,6 +12,7 @@
 #include "gyre/options.h"
 #include "gyre/parameter_server.h"
 #include "gyre/reducer.h"
+#include "gyre/row_initializer.h"
 #include "gyre/rows.h"
 #include "gyre/runtime.h"
 #include "gyre/tensor.h"

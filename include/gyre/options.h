@@ -26,6 +26,10 @@ enum class Consistency : uint8_t {
   kAsync  // at once
 };
 
+// How parameter servers send values to workers: as they are, or rounded, in 2 bytes or (blocks of 256 elements with a
+// scale each) 1.02. Servers' own values are never rounded.
+enum class ValueFormat : uint8_t { kF32, kF16, kBF16, kInt8 };
+
 struct RuntimeOptions {
   // --- Identity: normally found from the launcher (gyrerun, mpirun, torchrun, horovodrun, Slurm) ---
   std::optional<int> rank{};                 // GYRE_RANK

@@ -10,6 +10,15 @@
 //     RETURN_IF_ERROR(client->PushPull());        // weights are now those of the next step
 //
 // DistributedOptimizer does the same where its strategy is kParameterServer.
+//
+// Embeddings, of which a step needs only some rows, are tables, which the servers alone hold:
+//
+//   ASSIGN_OR_RETURN(const int words, client->RegisterTable("words", 1'000'000'000, 64, gyre::UniformRows{0.05f}));
+//   ... Start ...
+//   for each step:
+//     RETURN_IF_ERROR(client->PullRows(words, ids, values));      // ids.size() x 64 floats
+//     RETURN_IF_ERROR(client->PushRows(words, ids, gradients));   // sent with the next Push
+//     RETURN_IF_ERROR(client->PushPull());
 #pragma once
 
 #include <chrono>
@@ -22,9 +31,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "gyre/communicator.h"
+#include "gyre/compression.h"
 #include "gyre/export.h"
 #include "gyre/optimizer.h"
 #include "gyre/options.h"
+#include "gyre/row_initializer.h"
 
 namespace gyre {
 
@@ -38,6 +49,16 @@ struct ParameterServerOptions {
   // later than 30 s after the first, and then waits: 0. At most 255.
   std::optional<int64_t> local_steps = std::nullopt;
 
+  // Of what is pushed; default: GYRE_COMPRESSION, or none. Each worker keeps what it does not send and sends it later,
+  // unless it dies. Of tensors with two dimensions (Register) and 1,024 elements, or as Dgc has it. With a Dgc, whose
+  // momentum (and Nesterov's form) must be the rule's, workers accumulate it and servers add up without. PowerSgd is
+  // kInvalidArgument, and so are Adam and Adagrad with a Dgc, or weight decay with its momentum.
+  std::optional<Compression> compression = std::nullopt;
+
+  // How values come back: weights are what these are rounded to (kF32). What that does to training, and for which
+  // links it pays: docs/parameter_server.md.
+  std::optional<ValueFormat> values = std::nullopt;
+
   // How often a server writes a snapshot, and memory for pushes that no snapshot has yet: those a worker still has are
   // not lost when a server dies.
   std::chrono::milliseconds snapshot_interval{2'000};
@@ -50,7 +71,8 @@ struct ParameterServerOptions {
 // Calls are for one thread at a time. They return by their deadline with
 //   kDeadlineExceeded    says which server, or which worker, was waited for
 //   kAborted             another process has taken this worker's place
-//   kFailedPrecondition  no servers; a server was set up differently by another worker; a call out of its turn
+//   kFailedPrecondition  no servers; a server was set up differently by another worker; a call out of its turn; what is
+//                        not finite in a gradient that a Dgc refuses, which may be pushed again once it is mended
 class GYRE_EXPORT ParameterServerClient {
  public:
   // `world`: the runtime's, which must outlive this object. `rule`: what servers update weights with; none: they add up
@@ -68,12 +90,34 @@ class GYRE_EXPORT ParameterServerClient {
   // not move. All workers register the same names and sizes in the same order. Returns 0, 1, 2, ...
   absl::StatusOr<int> Register(std::string_view name, std::span<float> weights);
 
+  // The same with a shape, of as many elements: the above is of one dimension, and travels as it is.
+  absl::StatusOr<int> Register(std::string_view name, std::span<float> weights, std::span<const int64_t> shape);
+
+  // Before Start: a table of `rows` x `columns` float32, of which servers keep the rows that were pushed, and make all
+  // others whenever they are asked for. At most 2^48 rows of 2^20 columns; names differ from those of weights. All
+  // workers register the same tables in the same order. Returns 0, 1, 2, ...
+  absl::StatusOr<int> RegisterTable(std::string_view name, int64_t rows, int64_t columns,
+                                    const RowInitializer& first = ConstantRows{});
+
   // Connects, waits for as many workers as the job has the first time, and fills in the weights: rank 0's at first; for
   // a worker that comes back, or late, what training has made of them.
   absl::Status Start();
 
   // After Start: where the step's gradient goes.
   std::span<float> gradient(int index) const;
+
+  // After Start, or a Pull: rows of a table as they are for this step, one for each of `ids`, in their order, which may
+  // have some more than once. Each row is sent once. Waits for servers that are away, whatever local_steps is.
+  // `values`: ids.size() x columns; written only if the call succeeds. At most 64 MiB of different rows from one
+  // server. kInvalidArgument: no such table or row, a size that is not that, or more rows; kFailedPrecondition: after
+  // Push.
+  absl::Status PullRows(int table, std::span<const int64_t> ids, std::span<float> values);
+
+  // After Start: gradients of rows, ids.size() x columns, for the next Push. Equal ids are added up, within a call and
+  // over several, in the order given, and go to their server as one row. They are copied. Servers update the rows that
+  // a step has pushed, and no others, as Optimizer::StepRows does. In kBsp with the mean over all workers: who has not
+  // pushed a row counts as 0. Errors: as PullRows; for what comes together from several calls, Push returns them.
+  absl::Status PushRows(int table, std::span<const int64_t> ids, std::span<const float> gradients);
 
   // Sends the step's gradients to the servers; returns when they may be written again. In kBsp servers apply the mean
   // over the workers, otherwise each gradient as it comes.
@@ -89,6 +133,11 @@ class GYRE_EXPORT ParameterServerClient {
   // Waits until servers have all that was pushed. Nothing is left to wait for after a Pull.
   absl::Status Wait();
 
+  // How much of gradients and values has travelled since Start (in shared memory: was read there), what came to be sent
+  // twice once.
+  int64_t pushed_bytes() const;
+  int64_t pulled_bytes() const;
+
   // The number of the step that the weights are for: how many training has made before, this worker or others. After
   // Start; from 0.
   int64_t step() const;
@@ -98,6 +147,7 @@ class GYRE_EXPORT ParameterServerClient {
   float learning_rate() const;
 
   Consistency consistency() const;
+  const Compression& compression() const;  // of what is pushed
 
  private:
   class State;

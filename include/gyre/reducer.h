@@ -120,7 +120,8 @@ struct StepSummary {
   std::optional<double> norm;  // of all results before clipping; only with max_norm or skip_non_finite
   CompressionUse compression = CompressionUse::kNotAsked;
   int compressed_calls = 0;      // of `calls`: those whose gradients were compressed
-  int64_t compressed_bytes = 0;  // that this rank's part of those gradients became: what it is the sender of
+  int64_t compressed_bytes = 0;  // that this rank's part of those gradients became: what it is the sender of; through
+                                 // parameter servers, all that it pushed
 };
 
 class GYRE_EXPORT GradientReducer {

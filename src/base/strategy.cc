@@ -1,6 +1,8 @@
 #include "base/strategy.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -25,10 +27,18 @@ bool ParseConsistency(absl::string_view text, std::optional<Consistency>& field)
   return text == "bsp" || text == "ssp" || text == "async";
 }
 
+bool ParseValues(absl::string_view text, std::optional<ValueFormat>& field) {
+  constexpr absl::string_view kNames[] = {"f32", "f16", "bf16", "int8"};  // in the order of ValueFormat
+  const auto* const name = std::ranges::find(kNames, text);
+  if (name != std::end(kNames)) field = static_cast<ValueFormat>(name - std::begin(kNames));
+  return name != std::end(kNames);
+}
+
 bool ParsePart(absl::string_view key, absl::string_view value, StrategyConfig& config) {
   if (key == "consistency") return ParseConsistency(value, config.consistency);
   if (key == "staleness") return ParseCount(value, 0, config.staleness);
   if (key == "local_steps") return ParseCount(value, 0, config.local_steps, kMostLocalSteps);
+  if (key == "values") return ParseValues(value, config.values);
   if (key == "servers") {
     config.servers = absl::StrSplit(value, '+');
     return !value.empty();
@@ -52,7 +62,8 @@ absl::StatusOr<StrategyConfig> ParseStrategy(std::string_view text) {
     if (first ? !named : !ParsePart(entry.first, entry.second, config)) {
       return absl::InvalidArgumentError(absl::StrCat(
           "GYRE_STRATEGY: '", part, "' is not understood; it is allreduce, or ps with consistency=bsp, ssp or async, ",
-          "staleness=N, local_steps=N (up to ", kMostLocalSteps, "), all with commas between them"));
+          "staleness=N, local_steps=N (up to ", kMostLocalSteps,
+          "), values=f32, f16, bf16 or int8, all with commas between them"));
     }
     first = false;
   }

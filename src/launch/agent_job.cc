@@ -64,7 +64,8 @@ std::variant<AgentDuty, Failure> TakeUpJob(const AgentJob& message) {
                    absl::StrCat(ErrnoStatus(message.directory).message(),
                                 "; try: to start gyrerun in a folder that all hosts have")};
   }
-  absl::StatusOr<std::string> program = FindProgram(message.command[0], PathOf(message));
+  absl::StatusOr<std::string> program = std::string();  // where there are only servers, none is needed
+  if (message.ranks > 0) program = FindProgram(message.command[0], PathOf(message));
   if (!program.ok()) return Failure{ExitCodeOf(program.status()), "program", std::string(program.status().message())};
   absl::StatusOr<std::string> address = std::string();
   if (message.serve_store || message.servers > 0) {

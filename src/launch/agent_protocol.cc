@@ -183,7 +183,8 @@ absl::StatusOr<AgentJob> DecodeJob(std::string_view payload) {
   job.servers = reader.U32();
   job.restart_rank = reader.U32();
   if (!reader.AtEnd()) return Malformed("job");
-  if (job.size > INT32_MAX || job.first_rank > job.size || job.ranks < 1 || job.ranks > job.size - job.first_rank) {
+  const bool idle = job.ranks == 0 && job.servers == 0;
+  if (job.size > INT32_MAX || job.first_rank > job.size || idle || job.ranks > job.size - job.first_rank) {
     return Malformed(absl::StrCat("job: ranks ", job.first_rank, " and ", job.ranks, " more of ", job.size));
   }
   if (placed != job.size) return Malformed("job: ranks on hosts");

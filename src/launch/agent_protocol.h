@@ -92,9 +92,9 @@ struct AgentJob {
   std::string secret;
   uint64_t epoch = 0;                    // how often the job was restarted
   uint32_t size = 0;                     // ranks of the job
-  std::vector<uint32_t> ranks_on_hosts;  // of each host; they add up to size
+  std::vector<uint32_t> ranks_on_hosts;  // of each host that has some; they add up to size
   uint32_t first_rank = 0;               // of those here
-  uint32_t ranks = 0;                    // how many are here
+  uint32_t ranks = 0;                    // how many are here; 0: servers alone
   std::vector<std::string> command;      // PROGRAM and its arguments
   std::string directory;                 // where they run
   std::vector<std::string> environment;  // "VAR=VALUE", to set on top of the agent's

@@ -214,18 +214,48 @@ int RanksWithin(const std::vector<HostSlots>& hosts, int least, int most) {
   return std::max(least, std::min(slots, most));  // fewer than `least` is for PlaceRanks to refuse
 }
 
-std::vector<HostServers> PlaceServers(const std::vector<HostRanks>& hosts, int servers, bool beside) {
+std::vector<HostServers> PlaceServers(const std::vector<HostRanks>& hosts, int servers, bool beside,
+                                      const std::vector<std::string>& only) {
+  const auto takes_some = [&](const HostRanks& host) {
+    return only.empty() || std::ranges::count(only, host.host) > 0;
+  };
+  const int64_t count = std::max<int64_t>(1, std::ranges::count_if(hosts, takes_some));
   std::vector<HostServers> placed;
-  const auto count = static_cast<int64_t>(hosts.size());
-  for (int64_t i = 0; i < count; ++i) {
-    const HostRanks& host = hosts[static_cast<size_t>(i)];
-    const auto first = static_cast<int>(servers * i / count), next = static_cast<int>(servers * (i + 1) / count);
+  int64_t i = 0;
+  for (const HostRanks& host : hosts) {
+    const auto first = static_cast<int>(servers * i / count);
+    if (takes_some(host)) ++i;
+    const auto next = static_cast<int>(servers * i / count);
     placed.push_back(beside ? HostServers{host.first, host.count} : HostServers{first, next - first});
   }
   return placed;
 }
 
+absl::StatusOr<std::vector<std::string>> ParseServerHosts(std::string_view text) {
+  constexpr char kTry[] = "; try: --server-hosts c,d";
+  const absl::StatusOr<std::vector<HostSlots>> hosts = ParseHostList(text);
+  if (!hosts.ok()) return Wrong(absl::StrCat("--server-hosts: these are no host names with commas between them", kTry));
+  std::vector<std::string> names;
+  for (const HostSlots& host : *hosts) {
+    if (host.slots != 1) {
+      return Wrong(
+          absl::StrCat("--server-hosts: ", host.name, " has slots or is there twice: servers are spread evenly", kTry));
+    }
+    names.push_back(host.name);
+  }
+  return names;
+}
+
+std::vector<HostRanks> WithServerHosts(std::vector<HostRanks> hosts, const std::vector<std::string>& servers) {
+  const int ranks = hosts.empty() ? 0 : hosts.back().first + hosts.back().count;
+  for (const std::string& server : servers) {
+    if (std::ranges::count(hosts, server, &HostRanks::host) == 0) hosts.push_back({server, ranks, 0});
+  }
+  return hosts;
+}
+
 std::string RanksText(const HostRanks& ranks) {
+  if (ranks.count == 0) return "no rank";
   if (ranks.count == 1) return absl::StrCat("rank ", ranks.first);
   return absl::StrCat("ranks ", ranks.first, "-", ranks.first + ranks.count - 1);
 }

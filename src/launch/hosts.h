@@ -57,11 +57,18 @@ struct HostServers {
   friend bool operator==(const HostServers&, const HostServers&) = default;
 };
 
-// One entry a host. As evenly as can be, the later hosts having one more; `beside`: as many as ranks, each on its
-// rank's host, and `servers` is not looked at.
-std::vector<HostServers> PlaceServers(const std::vector<HostRanks>& hosts, int servers, bool beside);
+// One entry a host. As evenly as can be over those named in `only`, or all where that is empty, the later hosts having
+// one more; `beside`: as many as ranks, each on its rank's host, and `servers` and `only` are not looked at.
+std::vector<HostServers> PlaceServers(const std::vector<HostRanks>& hosts, int servers, bool beside,
+                                      const std::vector<std::string>& only);
 
-// "rank 3", "ranks 0-1".
+// "c,d": host names without slots, none twice. Errors as above.
+absl::StatusOr<std::vector<std::string>> ParseServerHosts(std::string_view text);
+
+// The hosts, and then those of `servers` that are not among them, with no ranks.
+std::vector<HostRanks> WithServerHosts(std::vector<HostRanks> hosts, const std::vector<std::string>& servers);
+
+// "rank 3", "ranks 0-1", "no rank".
 std::string RanksText(const HostRanks& ranks);
 
 // "host" of "user@host".

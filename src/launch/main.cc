@@ -110,6 +110,10 @@ int RunOnHosts(Options options) {
   if (hosts->empty() && options.ranks == 0) {
     return Fail("--hosts-from auto finds no hosts, and the number of ranks is missing; try: -np 2", kExitUsage);
   }
+  if (hosts->empty() && !options.server_hosts.empty()) {
+    return Fail("--hosts-from auto finds no hosts, and --server-hosts is for ranks on hosts; try: -H a:2,b:2",
+                kExitUsage);
+  }
   if (hosts->empty()) return RunHere(options);
   if (options.least_ranks > 0) options.ranks = RanksWithin(*hosts, options.least_ranks, options.most_ranks);
   const absl::StatusOr<std::vector<HostRanks>> placed = PlaceRanks(*hosts, options.ranks, options.watch.placement);
@@ -118,7 +122,7 @@ int RunOnHosts(Options options) {
     return Fail(enough.message(), kExitUsage);
   }
   if (placed->size() == 1 && IsLoopbackName(placed->front().host) && options.remote_shell.empty() &&
-      !options.preflight_only) {
+      !options.preflight_only && options.server_hosts.empty()) {
     options.ranks = placed->front().count;
     return RunHere(options);
   }

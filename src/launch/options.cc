@@ -46,10 +46,10 @@ learn of the loss from the library); then, or once only stopped ranks are left, 
 the job likewise, a second SIGINT at once; SIGUSR1 and SIGUSR2 are passed on to the ranks. Signals that gyrerun was
 started with as ignored (nohup) stay so.
 
-With --servers the ranks train through parameter servers, spread evenly over the hosts (--colocate-servers: one beside
-each rank), which end when all ranks have ended. With --restart-rank a
-rank or server that dies is started again while the others go on; one that dies once more than that ends the job. In
-tags, files and messages of ranks, server K of N ranks is number N + K.
+With --servers the ranks train through parameter servers, spread evenly over the ranks' hosts or --server-hosts
+(--colocate-servers: one beside each rank), which end when all ranks have ended. With --restart-rank a rank or server
+that dies is started again while the others go on; one that dies once more than that ends the job. In tags, files and
+messages of ranks, server K of N ranks is number N + K.
 
 With --max-restarts a job that failed is started again, in the next epoch. A job whose ranks end on SIGTERM with 75 (or
 0) was halted at a checkpoint, and so says gyrerun.
@@ -67,6 +67,7 @@ found; 137 a host was lost.)";
 // What is given as text or in other units than Options has.
 struct Raw {
   std::string ranks;
+  std::string server_hosts;
   double timeout = 0;
   double settle = 2;
   double grace = 5;
@@ -117,10 +118,12 @@ void DeclareHosts(CLI::App& app, Options& options, Raw& raw) {
   app.add_flag("--agent", options.agent)->group("");  // gyrerun's own, on the hosts
 }
 
-void DeclareServers(CLI::App& app, Options& options) {
+void DeclareServers(CLI::App& app, Options& options, Raw& raw) {
   app.add_option("--servers", options.servers, "Parameter servers beside the ranks (0), whose GYRE_STRATEGY becomes ps")
       ->check(CLI::Range(0, kMaxServers))
       ->type_name("K");
+  app.add_option("--server-hosts", raw.server_hosts, "Hosts for these servers, also such that have no ranks")
+      ->type_name("HOST,...");
   app.add_flag("--colocate-servers", options.colocate_servers, "One parameter server beside each rank, on its host");
   app.add_option("--restart-rank", options.restart_rank,
                  "With --servers: start each rank or server that dies again, alone, so many times (0)")
@@ -159,7 +162,7 @@ void Declare(CLI::App& app, Options& options, Raw& raw) {
       ->type_name("SECONDS");
   app.add_option("--status-file", options.status_file, "Keep the job's phase there; see gyrerun status FILE")
       ->type_name("FILE");
-  DeclareServers(app, options);
+  DeclareServers(app, options, raw);
   DeclareHosts(app, options, raw);
   raw.watch.Declare(app);
   raw.compat.Declare(app);
@@ -183,6 +186,13 @@ std::chrono::milliseconds ToMilliseconds(double seconds) {
   return std::chrono::milliseconds(std::llround(std::ceil(seconds * 1e3)));
 }
 
+absl::Status CheckServerHosts(const Options& options) {
+  if (options.server_hosts.empty()) return absl::OkStatus();
+  if (options.servers == 0) return Wrong("--server-hosts says where servers are", "--servers 2 --server-hosts c,d");
+  if (!options.over_hosts()) return Wrong("--server-hosts is for ranks on hosts", "-H a:2,b:2 --server-hosts c,d");
+  return absl::OkStatus();
+}
+
 absl::Status Check(const Options& options) {
   for (const std::string& entry : options.exports) RETURN_IF_ERROR(CheckExport(entry));
   if (options.command.empty()) return Wrong("PROGRAM is missing", kExample);
@@ -195,6 +205,7 @@ absl::Status Check(const Options& options) {
     return Wrong("--colocate-servers has one server a rank and excludes --servers", "one of them");
   }
   RETURN_IF_ERROR(CheckServers(options, options.ranks));
+  RETURN_IF_ERROR(CheckServerHosts(options));
   if (options.restart_rank > 0 && !options.has_servers()) {
     return Wrong("--restart-rank is for ranks that train through servers", "--servers 1 --restart-rank 3");
   }
@@ -275,6 +286,9 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) 
   }
   ASSIGN_OR_RETURN(options.command, Command(arguments, app.remaining()));
   ASSIGN_OR_RETURN(options.ranks, ParseRanks(raw.ranks, options.over_hosts()));
+  if (app.count("--server-hosts") > 0) {
+    ASSIGN_OR_RETURN(options.server_hosts, ParseServerHosts(raw.server_hosts));
+  }
   RETURN_IF_ERROR(Check(options));
   RETURN_IF_ERROR(raw.compat.Finish(app, options));
   RETURN_IF_ERROR(CheckSeconds("--settle", raw.settle, true));

@@ -26,6 +26,7 @@ struct Options {
   std::chrono::milliseconds grace{5'000};
   int max_restarts = 0;
   int servers = 0;                                 // parameter servers beside the ranks
+  std::vector<std::string> server_hosts;           // where they are; empty: on the ranks' hosts
   bool colocate_servers = false;                   // as many as ranks, one beside each; then servers is 0
   int restart_rank = 0;                            // how often each rank and server that dies is started again, alone
   std::chrono::milliseconds restart_delay{1'000};  // before the first one

@@ -29,12 +29,13 @@ std::string Why(const RemoteHost& host) {
 
 }  // namespace
 
-RemoteCrew::RemoteCrew(const Options& options, const std::vector<HostRanks>& hosts, const JobKeys& keys, Poller& poller,
-                       OutputMux& output, CrewEvents& events)
+RemoteCrew::RemoteCrew(const Options& options, const std::vector<HostRanks>& rank_hosts, const JobKeys& keys,
+                       Poller& poller, OutputMux& output, CrewEvents& events)
     : options_(options), poller_(poller), output_(output), events_(events), keys_(keys) {
-  for (const HostRanks& ranks : hosts) size_ += ranks.count;
+  for (const HostRanks& ranks : rank_hosts) size_ += ranks.count;
   const int servers = options.ServersFor(size_);
-  const std::vector<HostServers> placed = PlaceServers(hosts, servers, options.colocate_servers);
+  const std::vector<HostRanks> hosts = WithServerHosts(rank_hosts, options.server_hosts);
+  const std::vector<HostServers> placed = PlaceServers(hosts, servers, options.colocate_servers, options.server_hosts);
   for (size_t i = 0; i < hosts.size(); ++i) {
     hosts_.push_back({.ranks = hosts[i], .servers = placed[i], .remote = nullptr});
   }

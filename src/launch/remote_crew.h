@@ -22,8 +22,9 @@ namespace gyre::launch {
 
 class RemoteCrew final : public Crew, public RemoteHostEvents {
  public:
-  // All but `hosts` must outlive it. REQUIRES: `hosts` is not empty.
-  RemoteCrew(const Options& options, const std::vector<HostRanks>& hosts, const JobKeys& keys, Poller& poller,
+  // All but `rank_hosts` must outlive it. REQUIRES: `rank_hosts` is not empty. Hosts for servers alone come from the
+  // options.
+  RemoteCrew(const Options& options, const std::vector<HostRanks>& rank_hosts, const JobKeys& keys, Poller& poller,
              OutputMux& output, CrewEvents& events);
 
   int size() const override { return size_; }

@@ -102,7 +102,9 @@ AgentJob RemoteCrew::JobFor(const Host& host) const {
   job.secret = keys_.secret;
   job.epoch = keys_.epoch;
   job.size = static_cast<uint32_t>(size_);
-  for (const Host& each : hosts_) job.ranks_on_hosts.push_back(static_cast<uint32_t>(each.ranks.count));
+  for (const Host& each : hosts_) {
+    if (each.ranks.count > 0) job.ranks_on_hosts.push_back(static_cast<uint32_t>(each.ranks.count));
+  }
   job.first_rank = static_cast<uint32_t>(host.ranks.first);
   job.ranks = static_cast<uint32_t>(host.ranks.count);
   job.command = options_.command;

@@ -67,12 +67,14 @@ std::string DryRunReport(const Options& options, const std::string& path) {
                       RankLines(options, options.ranks, "127.0.0.1:PORT"));
 }
 
-std::string DryRunReport(const Options& options, const std::vector<HostRanks>& hosts) {
+std::string DryRunReport(const Options& options, const std::vector<HostRanks>& rank_hosts) {
+  const std::vector<HostRanks> hosts = WithServerHosts(rank_hosts, options.server_hosts);
   const int ranks = hosts.back().first + hosts.back().count;
   std::string text = absl::StrCat("would start ", ranks, ranks == 1 ? " rank" : " ranks", " of ", options.command[0],
                                   AndServers(options.ServersFor(ranks)), " on ", hosts.size(),
                                   hosts.size() == 1 ? " host" : " hosts", "\n");
-  const std::vector<HostServers> servers = PlaceServers(hosts, options.ServersFor(ranks), options.colocate_servers);
+  const std::vector<HostServers> servers =
+      PlaceServers(hosts, options.ServersFor(ranks), options.colocate_servers, options.server_hosts);
   for (size_t i = 0; i < hosts.size(); ++i) {
     const HostRanks& host = hosts[i];
     absl::StrAppend(&text, "host ", host.host, ": ", RanksText(host), AndServers(servers[i].count), ": ",

@@ -28,6 +28,7 @@ std::vector<std::string> TransportLines(const std::vector<CheckedHost>& hosts, s
   std::map<std::string, std::vector<std::string>> sharing;  // hosts by what their ranks share
   std::set<std::string> networks;
   for (const CheckedHost& host : hosts) {
+    if (host.ranks == 0) continue;  // servers alone
     const std::string& shares = host.facts.shares;
     sharing[shares.empty() ? absl::StrCat("\n", host.name) : shares].push_back(host.name);
     if (!host.facts.interface.empty()) networks.insert(host.facts.interface);

@@ -16,15 +16,15 @@ namespace gyre::ps {
 namespace {
 
 constexpr int64_t kElementBytes = 4;
+constexpr int64_t kFewBytes = 256 << 10;   // what is smaller costs more for its message than for its bytes
+constexpr int64_t kEnoughPartitions = 32;  // a server
+constexpr int64_t kRounding = 16 << 10;    // elements: sums are over aligned memory
 
-absl::Status Check(std::span<const Tensor> tensors, int servers, int64_t partition_bytes) {
+// Returns how many elements all tensors have.
+absl::StatusOr<int64_t> Check(std::span<const Tensor> tensors, int servers) {
   if (servers < 1) return absl::InvalidArgumentError(absl::StrCat("a layout over ", servers, " servers"));
-  if (partition_bytes < kElementBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("partitions of ", partition_bytes, " bytes hold no element"));
-  }
   std::set<std::string_view> names;
-  int64_t partitions = 0, elements = 0;
-  const int64_t most = partition_bytes / kElementBytes;
+  int64_t elements = 0;
   for (const Tensor& tensor : tensors) {
     if (tensor.name.empty() || !names.insert(tensor.name).second) {
       return absl::InvalidArgumentError(absl::StrCat("tensor name '", tensor.name, "' is empty or there twice"));
@@ -33,7 +33,17 @@ absl::Status Check(std::span<const Tensor> tensors, int servers, int64_t partiti
       return absl::InvalidArgumentError(absl::StrCat("tensor ", tensor.name, " has ", tensor.count, " elements"));
     }
     elements += tensor.count;
-    partitions += tensor.count / most + 1;
+  }
+  return elements;
+}
+
+absl::Status CheckPartitions(std::span<const Tensor> tensors, int64_t partition_bytes) {
+  if (partition_bytes < kElementBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("partitions of ", partition_bytes, " bytes hold no element"));
+  }
+  int64_t partitions = 0;
+  for (const Tensor& tensor : tensors) {
+    partitions += tensor.count / (partition_bytes / kElementBytes) + 1;
     if (partitions > std::numeric_limits<int32_t>::max()) return absl::InvalidArgumentError("too many partitions");
   }
   return absl::OkStatus();
@@ -50,15 +60,24 @@ uint64_t Rank(std::string_view tensor, int64_t begin, int server) {
 
 }  // namespace
 
-absl::StatusOr<Layout> Layout::Create(std::span<const Tensor> tensors, int servers, int64_t partition_bytes) {
-  RETURN_IF_ERROR(Check(tensors, servers, partition_bytes));
+int64_t DefaultPartitionBytes(int64_t elements, int servers) {
+  const int64_t unit = kRounding * kEnoughPartitions * servers;
+  const int64_t piece = (elements + unit - 1) / unit * kRounding * kElementBytes;
+  return std::clamp(piece, kFewBytes, kPartitionBytes);
+}
+
+absl::StatusOr<Layout> Layout::Create(std::span<const Tensor> tensors, int servers,
+                                      std::optional<int64_t> partition_bytes, std::span<const Table> tables) {
+  ASSIGN_OR_RETURN(const int64_t elements, Check(tensors, servers));
+  const int64_t most_bytes = partition_bytes.value_or(DefaultPartitionBytes(elements, servers));
+  RETURN_IF_ERROR(CheckPartitions(tensors, most_bytes));
   Layout layout;
   layout.by_server_.resize(static_cast<size_t>(servers));
-  const int64_t most = partition_bytes / kElementBytes;
+  layout.elements_ = elements;
+  const int64_t most = most_bytes / kElementBytes;
   int64_t largest = 0;
   for (const Tensor& tensor : tensors) {
     largest = std::max(largest, std::min(tensor.count, most));
-    layout.elements_ += tensor.count;
   }
   // Rounded up, so that some server always has room.
   const int64_t room = (layout.elements_ + servers - 1) / servers + largest;
@@ -87,8 +106,33 @@ absl::StatusOr<Layout> Layout::Create(std::span<const Tensor> tensors, int serve
     }
     offset += tensors[t].count;
   }
+  RETURN_IF_ERROR(layout.Add(tensors, tables, writer));
   layout.fingerprint_ = XXH3_64bits(description.data(), description.size());
   return layout;
+}
+
+absl::Status Layout::Add(std::span<const Tensor> tensors, std::span<const Table> tables, WireWriter& description) {
+  std::set<std::string_view> names;
+  for (const Tensor& tensor : tensors) names.insert(tensor.name);
+  for (const Table& table : tables) {
+    RETURN_IF_ERROR(gyre::ps::Check(table));
+    if (!names.insert(table.name).second) {
+      return absl::InvalidArgumentError(absl::StrCat("table ", table.name, " has a name that is there twice"));
+    }
+    for (int server = 0; server < servers(); ++server) {
+      std::vector<int>& own = by_server_[static_cast<size_t>(server)];
+      own.push_back(static_cast<int>(partitions_.size()));
+      partitions_.push_back({.tensor = -1,
+                             .offset = elements_,
+                             .count = 0,
+                             .server = server,
+                             .slot = static_cast<int>(own.size()) - 1,
+                             .table = static_cast<int>(tables_.size())});
+    }
+    tables_.push_back(table);
+    Write(description, table);
+  }
+  return absl::OkStatus();
 }
 
 int64_t Layout::BytesOf(int server) const {

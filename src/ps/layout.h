@@ -4,19 +4,23 @@
 // where all have room for the mean and one partition more. So no server holds more than that, and another server takes
 // little more than its share from the others.
 //
-// Everybody works out the same layout from the same tensors. Immutable; thread-safe.
+// A table (ps/table.h) has a partition at every server, for the rows that are there by hash.
+//
+// Everybody works out the same layout from the same tensors and tables. Immutable; thread-safe.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "ps/table.h"
 
 namespace gyre::ps {
 
-inline constexpr int64_t kPartitionBytes = 4 << 20;
+inline constexpr int64_t kPartitionBytes = 4 << 20;  // the most of one
 
 struct Tensor {
   std::string name;   // not empty, not twice
@@ -27,21 +31,32 @@ struct Tensor {
 struct Partition {
   int tensor = 0;
   int64_t offset = 0;
-  int64_t count = 0;  // at least 1
+  int64_t count = 0;  // at least 1; of a table's: 0
   int server = 0;
-  int slot = 0;  // the how many-th of its server's
+  int slot = 0;    // the how many-th of its server's: tables come last
+  int table = -1;  // of which it is; -1: of a tensor
 };
+
+// kPartitionBytes, or less where a server would have few of them: it has up to one partition more than its share, and
+// the last one's values can only follow its last gradient, while the link's other direction has nothing to do.
+// REQUIRES: elements >= 0, servers >= 1
+int64_t DefaultPartitionBytes(int64_t elements, int servers);
 
 class Layout {
  public:
-  // `partition_bytes`: the most of one partition. kInvalidArgument: no server, an unnamed or twice named tensor, a
-  // negative count, less than an element a partition, or more than 2^31 - 1 partitions.
+  // `partition_bytes`: the most of one partition; where none is given, DefaultPartitionBytes. kInvalidArgument: no
+  // server, an unnamed or twice named tensor, a negative count, less than an element a partition, or more than 2^31 - 1
+  // partitions; a table that Check refuses.
   static absl::StatusOr<Layout> Create(std::span<const Tensor> tensors, int servers,
-                                       int64_t partition_bytes = kPartitionBytes);
+                                       std::optional<int64_t> partition_bytes = std::nullopt,
+                                       std::span<const Table> tables = {});
 
   int servers() const { return static_cast<int>(by_server_.size()); }
   int64_t elements() const { return elements_; }
   const std::vector<Partition>& partitions() const { return partitions_; }  // in the model's order
+
+  const std::vector<Table>& tables() const { return tables_; }
+  int SlotOf(int table, int server) const { return static_cast<int>(OfServer(server).size() - tables_.size()) + table; }
 
   // Places in partitions(), by slot. REQUIRES: 0 <= server < servers()
   const std::vector<int>& OfServer(int server) const { return by_server_[static_cast<size_t>(server)]; }
@@ -52,9 +67,11 @@ class Layout {
 
  private:
   Layout() = default;
+  absl::Status Add(std::span<const Tensor> tensors, std::span<const Table> tables, WireWriter& description);
 
   int64_t elements_ = 0;
   uint64_t fingerprint_ = 0;
+  std::vector<Table> tables_;
   std::vector<Partition> partitions_;
   std::vector<std::vector<int>> by_server_;
 };

@@ -1,11 +1,12 @@
 #include "ps/outbox.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace gyre::ps {
 
-void Outbox::Add(uint64_t sequence, float rate, std::span<const float> gradient, const MakeFloats& make) {
-  pushes_.push_back({from_, sequence, rate, Floats::CopyOf(std::as_bytes(gradient), make(gradient.size()))});
+void Outbox::Add(uint64_t sequence, float rate, Floats gradient, uint32_t packed) {
+  pushes_.push_back({from_, sequence, rate, std::move(gradient), packed});
   from_ = sequence + 1;
 }
 
@@ -33,10 +34,17 @@ void Outbox::Release(uint64_t durable) {
   while (!pushes_.empty() && pushes_.front().sequence < durable) pushes_.pop_front();
 }
 
-void Outbox::Trim(size_t most) {
-  auto acknowledged =
-      static_cast<size_t>(std::ranges::count_if(pushes_, [this](const Push& push) { return !IsPending(push); }));
-  for (; acknowledged > most; --acknowledged) pushes_.pop_front();
+void Outbox::Trim(size_t most, size_t bytes) {
+  size_t acknowledged = 0, held = 0;
+  for (const Push& push : pushes_) {
+    if (IsPending(push)) break;
+    ++acknowledged;
+    held += push.gradient.bytes().size();
+  }
+  for (; acknowledged > 0 && (acknowledged > most || held > bytes); --acknowledged) {
+    held -= pushes_.front().gradient.bytes().size();
+    pushes_.pop_front();
+  }
 }
 
 }  // namespace gyre::ps

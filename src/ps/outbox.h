@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <span>
 
 #include "ps/floats.h"
 
@@ -17,12 +16,13 @@ class Outbox {
   struct Push {
     uint64_t from = 0;  // Message::from
     uint64_t sequence = 0;
-    float rate = 0;  // the learning rate of the step
-    Floats gradient{};
+    float rate = 0;       // the learning rate of the step
+    Floats gradient{};    // or a payload
+    uint32_t packed = 0;  // Message::packed
   };
 
-  // The push of step `sequence`, later than all before, which is copied into memory that `make` makes.
-  void Add(uint64_t sequence, float rate, std::span<const float> gradient, const MakeFloats& make = MakePrivate);
+  // The push of step `sequence`, later than all before.
+  void Add(uint64_t sequence, float rate, Floats gradient, uint32_t packed);
 
   // What is awaited next, as an acknowledgement says. True if that is news.
   bool Acknowledge(uint64_t next);
@@ -41,8 +41,8 @@ class Outbox {
   // All before is in the snapshot and not needed any more.
   void Release(uint64_t durable);
 
-  // Keeps at most `most` of those that are acknowledged.
-  void Trim(size_t most);
+  // Keeps at most `most` of those that are acknowledged, of so many bytes.
+  void Trim(size_t most, size_t bytes = SIZE_MAX);
 
   uint64_t acknowledged() const { return acknowledged_; }  // what is awaited next
 

@@ -28,8 +28,14 @@ void Roster::Join(int worker, TimePoint now) {
   Count();
 }
 
-void Roster::Excuse(Duration absence) {
-  for (auto& [_, entry] : entries_) entry.heard += absence;
+void Roster::Excuse(Duration absence, TimePoint now) {
+  for (auto& [_, entry] : entries_) entry.heard = std::min(entry.heard + absence, now);
+}
+
+void Roster::Doubt(int worker, uint64_t incarnation, TimePoint heard) {
+  const auto found = entries_.find(worker);
+  if (found == entries_.end() || found->second.incarnation != incarnation) return;
+  found->second.heard = std::min(found->second.heard, heard);
 }
 
 std::vector<int> Roster::Expire(TimePoint now, Duration timeout) {

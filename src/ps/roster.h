@@ -29,8 +29,12 @@ class Roster {
   // It belongs from now on. REQUIRES: known in its present incarnation
   void Join(int worker, TimePoint now);
 
-  // This process did not listen for so long, for it stood still itself: nobody's silence counts meanwhile.
-  void Excuse(Duration absence);
+  // This process did not listen for so long up to now, for it stood still or was busy itself: nobody's silence counts
+  // meanwhile.
+  void Excuse(Duration absence, TimePoint now);
+
+  // The member, in that life, was heard last at that time or before, whatever it said since: its connection has ended.
+  void Doubt(int worker, uint64_t incarnation, TimePoint heard);
 
   // Who was silent for the time-out does not belong any more; they are returned.
   std::vector<int> Expire(TimePoint now, Duration timeout);

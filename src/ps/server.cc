@@ -20,14 +20,20 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options, con
   if (options.server < 0 || options.server >= layout.servers()) {
     return absl::InvalidArgumentError(absl::StrCat("no server ", options.server, " among ", layout.servers()));
   }
+  if (!IsForValues(options.values_as)) return absl::InvalidArgumentError("values cannot be sent in such payloads");
   std::unique_ptr<Server> server(new Server(std::move(options), layout, clock, network, disk));
   for (const int partition : layout.OfServer(server->options_.server)) {
-    ASSIGN_OR_RETURN(Shard shard, Shard::Create(layout.partitions()[static_cast<size_t>(partition)].count,
-                                                server->options_.consistency, server->options_.rule,
-                                                server->options_.guards, server->options_.make));
+    const ServerOptions& own = server->options_;
+    const Partition& part = layout.partitions()[static_cast<size_t>(partition)];
+    ASSIGN_OR_RETURN(Shard shard, part.table < 0
+                                      ? Shard::Create(part.count, own.consistency, own.rule, own.guards, own.make)
+                                      : Shard::OfTable(layout.tables()[static_cast<size_t>(part.table)],
+                                                       own.consistency, own.rule, own.guards, own.make));
     server->shards_.push_back(std::move(shard));
   }
   server->waiting_.resize(server->shards_.size());
+  server->rows_asked_.resize(server->shards_.size());
+  server->encoders_.resize(server->shards_.size());
   RETURN_IF_ERROR(server->Load());
   return server;
 }
@@ -87,7 +93,6 @@ absl::Status Server::Restore(std::string_view content) {
 void Server::Receive(int worker, const Message& message) {
   if (message.epoch != options_.epoch && options_.guards.fence) return;
   if (absl::IsAborted(disk_status_)) return;
-  Attend();
   const Roster::Standing standing = roster_.Hear(worker, message.incarnation, clock_.Now());
   if (standing == Roster::Standing::kFenced) {
     const std::string text =
@@ -112,6 +117,7 @@ void Server::Receive(int worker, const Message& message) {
     case Kind::kInit: return Init(message);
     case Kind::kPush: return Push(worker, message);
     case Kind::kPull: return Pull(worker, message);
+    case Kind::kPullRows: return PullRows(worker, message);
     default: return;
   }
 }
@@ -176,14 +182,28 @@ void Server::Push(int worker, const Message& message) {
   if (!ready_) return;
   const int slot = static_cast<int>(message.slot);
   Shard& shard = shards_[message.slot];
-  const auto outcome = shard.Push(worker, message.from, message.sequence,
-                                  {message.values, message.rate, message.keeper}, [&](int from, uint64_t sequence) {
-                                    options_.applied({slot, from, message.incarnation, sequence});
-                                  });
+  const std::optional<Gradient> gradient = GradientOf(worker, message);
+  if (!gradient) return;
+  const auto outcome = shard.Push(worker, message.from, message.sequence, *gradient, [&](int from, uint64_t sequence) {
+    options_.applied({slot, from, message.incarnation, sequence});
+  });
   Send(worker, {.kind = Kind::kAck, .slot = message.slot, .sequence = shard.Next(worker)});
   if (outcome != Shard::Outcome::kTaken) return;
   changed_ = true;
   MovedIn(slot);
+}
+
+// A payload is decoded as it comes, so that one that is none is not held for later: it is dropped.
+std::optional<Gradient> Server::GradientOf(int worker, const Message& message) {
+  const Gradient as_it_is{message.values, message.rate, message.keeper};
+  const Shard& shard = shards_[message.slot];
+  const bool known = options_.guards.duplicates && message.sequence < shard.Next(worker);
+  if (message.packed == 0 || known) return as_it_is;
+  if (shard.rows() != nullptr) return std::nullopt;  // rows are no payload
+  if (message.packed > message.values.size()) return std::nullopt;
+  const Floats decoded = decoder_.Decode(message.values.first(message.packed), shard.values().size());
+  if (!decoded) return std::nullopt;
+  return Gradient{decoded.bytes(), message.rate, decoded};
 }
 
 void Server::Pull(int worker, const Message& message) {
@@ -211,15 +231,21 @@ void Server::MovedIn(int slot) {
     next = waiting.erase(next);
     if (member) SendValues(worker, slot, clock);
   }
+  AnswerRows(slot, least);
 }
 
 void Server::SendValues(int worker, int slot, uint64_t clock) {
-  const Floats& values = shards_[static_cast<size_t>(slot)].held_values();
-  Send(worker, {.kind = Kind::kValues,
-                .slot = static_cast<uint32_t>(slot),
-                .clock = clock,
-                .values = values.bytes(),
-                .keeper = values});
+  const Shard& shard = shards_[static_cast<size_t>(slot)];
+  Message message{.kind = Kind::kValues, .slot = static_cast<uint32_t>(slot), .clock = clock};
+  message.keeper = shard.held_values();
+  if (options_.values_as != compression::PayloadKind::kF32) {
+    const ValueEncoder::Encoded& encoded =
+        encoders_[static_cast<size_t>(slot)].Encode(options_.values_as, shard.values(), shard.version(), options_.make);
+    message.packed = static_cast<uint32_t>(encoded.bytes);
+    if (encoded.bytes > 0) message.keeper = encoded.words;
+  }
+  message.values = message.keeper.bytes();
+  Send(worker, std::move(message));
 }
 
 void Server::Send(int worker, Message message) {
@@ -244,11 +270,21 @@ void Server::Tick() {
   }
 }
 
-// Messages may lie unread from while it stood still: they come next.
+// Messages may lie unread from while it stood still, or was busy with those of others: they come next. However long
+// that took, it counts as one heartbeat.
 void Server::Attend() {
   const TimePoint now = clock_.Now();
-  const Duration absence = now - std::exchange(attended_, now);
-  if (absence > 2 * options_.timing.heartbeat) roster_.Excuse(absence);
+  const Duration since = now - std::exchange(attended_, now);
+  if (since > 2 * options_.timing.heartbeat) roster_.Excuse(since - options_.timing.heartbeat, now);
+}
+
+void Server::Hear(int worker, uint64_t incarnation) {
+  roster_.Hear(worker, incarnation, clock_.Now());
+}
+
+// A connection can end without its worker, who then makes another at once.
+void Server::Lose(int worker, uint64_t incarnation) {
+  roster_.Doubt(worker, incarnation, clock_.Now() - options_.timing.timeout + 2 * options_.timing.heartbeat);
 }
 
 TimePoint Server::NextTick() const {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,8 @@
 #include "ps/interfaces.h"
 #include "ps/layout.h"
 #include "ps/options.h"
+#include "ps/pull_codec.h"
+#include "ps/push_codec.h"
 #include "ps/roster.h"
 #include "ps/shard.h"
 #include "ps/snapshot.h"
@@ -38,7 +41,8 @@ struct ServerOptions {
   Rule rule = Sgd{};
   Timing timing{};
   int workers = 1;  // that must have joined before the first step; those that come later join where the others are
-  Duration snapshot_interval = std::chrono::seconds(10);  // or 20 times as long as the last one took
+  Duration snapshot_interval = std::chrono::seconds(10);                // or 20 times as long as the last one took
+  compression::PayloadKind values_as = compression::PayloadKind::kF32;  // how values are sent (IsForValues)
   Guards guards{};
   MakeFloats make = MakePrivate;                                                // memory for values
   std::function<void(const AppliedPush&)> applied = [](const AppliedPush&) {};  // for timelines and tests
@@ -57,7 +61,13 @@ class Server {
   // A message from a worker (net/handshake.h has proved that it is this one).
   void Receive(int worker, const Message& message);
 
-  // To be called when NextTick() has come; earlier does no harm.
+  // Of a worker's process, by whoever runs this. It lives: bytes have come from it, or the system says so. And: no
+  // connection with it is left, which is its end unless it is heard again soon.
+  void Hear(int worker, uint64_t incarnation);
+  void Lose(int worker, uint64_t incarnation);
+
+  // To be called when NextTick() has come; earlier does no harm. Between two calls all that has arrived is to be
+  // received: who is silent is judged here, and by how long this server has listened.
   void Tick();
   TimePoint NextTick() const;
 
@@ -84,7 +94,10 @@ class Server {
   void Heartbeat(int worker, const Message& message);
   void Init(const Message& message);
   void Push(int worker, const Message& message);
+  std::optional<Gradient> GradientOf(int worker, const Message& message);
   void Pull(int worker, const Message& message);
+  void PullRows(int worker, const Message& message);
+  void AnswerRows(int slot, std::optional<uint64_t> least);
   void Pulse();
   void Attend();
   void Moved();  // after clocks or members have changed
@@ -101,9 +114,17 @@ class Server {
   Network& network_;
   Snapshots snapshots_;
   Roster roster_;
-  std::vector<Shard> shards_;                     // by slot
+  std::vector<Shard> shards_;  // by slot
+  PushDecoder decoder_;
+  std::vector<ValueEncoder> encoders_;            // by slot
   std::vector<std::map<int, uint64_t>> waiting_;  // by slot: which step's values a worker waits for
-  TimePoint attended_{};                          // when it was called last
+  struct RowsAsked {
+    uint64_t incarnation = 0;  // of the worker
+    uint64_t clock = 0, question = 0;
+    Floats ids{};
+  };
+  std::vector<std::map<int, RowsAsked>> rows_asked_;  // by slot: which rows a worker waits for
+  TimePoint attended_{};                              // when it was called last
   TimePoint next_pulse_{};
   TimePoint next_snapshot_{};
   bool changed_ = false;  // since the last snapshot

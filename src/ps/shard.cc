@@ -40,6 +40,19 @@ Shard::Shard(int64_t count, const Consistency& consistency, const Guards& guards
   std::ranges::fill(values_.writable(), 0.0f);
 }
 
+absl::StatusOr<Shard> Shard::OfTable(const Table& table, const Consistency& consistency, const Rule& rule,
+                                     const Guards& guards, MakeFloats make) {
+  ASSIGN_OR_RETURN(RowTable rows, RowTable::Create(table, rule));
+  Shard shard(1, consistency, guards, std::nullopt, std::move(make));
+  shard.rows_.emplace(std::move(rows));
+  shard.has_values_ = true;
+  return shard;
+}
+
+bool Shard::Fits(Bytes gradient) const {
+  return rows_ ? rows_->Fits(gradient) : gradient.size() == values_.size() * sizeof(float);
+}
+
 bool Shard::Initialize(Bytes values) {
   if (has_values_ || values.size() != values_.size() * sizeof(float)) return false;
   values_ = Floats::CopyOf(values, make_(values_.size()));
@@ -48,7 +61,7 @@ bool Shard::Initialize(Bytes values) {
 
 Shard::Outcome Shard::Push(int worker, uint64_t from, uint64_t sequence, const Gradient& gradient,
                            const Applied& applied) {
-  if (!has_values_ || gradient.bytes.size() != values_.size() * sizeof(float)) return Outcome::kGap;
+  if (!has_values_ || !Fits(gradient.bytes)) return Outcome::kGap;
   Stream& stream = streams_[worker];
   if (sequence < stream.next && guards_.duplicates) return Outcome::kKnown;
   if (from > stream.next) return Outcome::kGap;
@@ -99,6 +112,13 @@ void Shard::Advance(std::span<const int> members, const Applied& applied) {
 
 void Shard::ApplyStep(uint64_t step, const Applied& applied) {
   const std::map<int, Held> pushes = std::move(held_.extract(step).mapped());
+  if (rows_) {
+    std::vector<std::span<const float>> rows;
+    for (const auto& [_, push] : pushes) rows.push_back(push.gradient.span());
+    rows_->Apply(rows, pushes.begin()->second.rate);
+    for (const auto& [worker, _] : pushes) applied(worker, step);
+    return;
+  }
   std::vector<const void*> gradients;
   for (const auto& [_, push] : pushes) gradients.push_back(push.gradient.span().data());
   Floats mean(values_.size());
@@ -111,6 +131,7 @@ void Shard::ApplyStep(uint64_t step, const Applied& applied) {
 }
 
 void Shard::Apply(std::span<const float> gradient, std::optional<float> rate) {
+  if (rows_) return rows_->Apply(std::span(&gradient, 1), rate);
   values_.Unshare(make_);
   const std::span<float> values = values_.writable();
   if (optimizer_) {
@@ -181,6 +202,7 @@ std::string Shard::Save() const {
     }
     writer.Raw(AsText(values_.bytes()));
     if (optimizer_) writer.Raw(AsText(optimizer_->Save()));
+    if (rows_) writer.Raw(rows_->Save());
   });
 }
 
@@ -203,6 +225,7 @@ absl::Status Shard::Restore(std::string_view bytes) {
   const std::string_view rest = reader.Raw(left - values.size());
   if (!reader.AtEnd()) return absl::DataLossError("a partition in the snapshot does not fit");
   if (optimizer_) return optimizer_->Restore(AsBytes(rest));
+  if (rows_) return rows_->Restore(AsBytes(rest));
   return rest.empty() ? absl::OkStatus() : absl::DataLossError("a partition in the snapshot has an optimizer's state");
 }
 

@@ -22,6 +22,7 @@
 #include "net/bytes.h"
 #include "ps/floats.h"
 #include "ps/options.h"
+#include "ps/row_table.h"
 
 namespace gyre::ps {
 
@@ -40,6 +41,12 @@ class Shard {
   // `make`: memory for values. kInvalidArgument: see Optimizer::Create.
   static absl::StatusOr<Shard> Create(int64_t count, const Consistency& consistency, const Rule& rule,
                                       const Guards& guards, MakeFloats make = MakePrivate);
+
+  // For a server's part of a table: pushes are rows (ps/rows.h), and values() is a single 0, by which workers learn how
+  // far it has come. It has values from the beginning. kInvalidArgument: see RowTable::Create.
+  static absl::StatusOr<Shard> OfTable(const Table& table, const Consistency& consistency, const Rule& rule,
+                                       const Guards& guards, MakeFloats make = MakePrivate);
+  const RowTable* rows() const { return rows_ ? &*rows_ : nullptr; }
 
   bool has_values() const { return has_values_; }
   std::span<const float> values() const { return values_.span(); }
@@ -99,6 +106,7 @@ class Shard {
   Shard(int64_t count, const Consistency& consistency, const Guards& guards, std::optional<Optimizer> optimizer,
         MakeFloats make);
 
+  bool Fits(Bytes gradient) const;
   void Apply(std::span<const float> gradient, std::optional<float> rate);
   void ApplyStep(uint64_t step, const Applied& applied);
   uint64_t Settled(int worker, const Stream& stream) const;
@@ -107,6 +115,7 @@ class Shard {
   Consistency consistency_;
   Guards guards_;
   std::optional<Optimizer> optimizer_;
+  std::optional<RowTable> rows_;
   MakeFloats make_;
   bool has_values_ = false;
   uint64_t version_ = 0;

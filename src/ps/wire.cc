@@ -114,6 +114,7 @@ bool Fields(Side& side, M& message) {
       side.Step(message.from);
       side.Step(message.sequence);
       side.Rate(message.rate);
+      side.U32(message.packed);
       side.Floats(message.values);
       return true;
     case Kind::kAck:
@@ -127,6 +128,7 @@ bool Fields(Side& side, M& message) {
     case Kind::kValues:
       side.U32(message.slot);
       side.Step(message.clock);
+      side.U32(message.packed);
       side.Floats(message.values);
       return true;
     case Kind::kHeartbeat:
@@ -139,6 +141,13 @@ bool Fields(Side& side, M& message) {
       side.Steps(message.durable);
       return true;
     case Kind::kUnknown: return true;
+    case Kind::kPullRows:
+    case Kind::kRows:
+      side.U32(message.slot);
+      side.Step(message.clock);
+      side.Step(message.sequence);
+      side.Floats(message.values);
+      return true;
   }
   return false;
 }

@@ -25,6 +25,8 @@ enum class Kind : uint8_t {
   kHeartbeat = 9,  // worker
   kPulse = 10,     // server
   kUnknown = 11,   // server: say hello first
+  kPullRows = 20,  // worker: asks for rows of a table, for step `clock`
+  kRows = 21,      // server: they
 };
 
 // Sequences and clocks are steps, from 0, below this.
@@ -41,13 +43,16 @@ struct Message {
   bool member = false;       // Welcome: the worker belongs
   uint32_t slot = 0;         // Init, Push, Ack, Pull, Values: which of the server's partitions
   uint64_t from = 0;         // Push: the sender's steps from here up to `sequence` had no push
-  uint64_t sequence = 0;     // Push: of which step. Ack: which is awaited next
-  uint64_t clock = 0;        // Pull, Values: for which step. Hello, Heartbeat: not awaited before this one
-  int32_t worker = -1;       // Pulse: whom the clock waits for, or -1
-  float rate = 0;            // Push: the learning rate of its step; servers without a rule do not look at it
-  Bytes values{};            // Init, Push, Values: float32
-  Floats keeper{};           // what `values` are in, where they may be kept without a copy; empty: copy them
-  std::string_view text{};   // Refuse
+  uint64_t sequence = 0;     // Push: of which step. Ack: which is awaited next. PullRows, Rows: which question
+  uint64_t clock = 0;   // Pull, Values, PullRows, Rows: for which step. Hello, Heartbeat: not awaited before this one
+  int32_t worker = -1;  // Pulse: whom the clock waits for, or -1
+  float rate = 0;       // Push: the learning rate of its step; servers without a rule do not look at it
+  uint32_t packed = 0;  // Push, Values: of `values` so many bytes are a payload; 0: they are float32
+  // Init, Push, Values, Rows: float32, or a payload (compression/codec.h) in whole floats. Of a table: as ps/rows.h
+  // says. PullRows: ids
+  Bytes values{};
+  Floats keeper{};          // what `values` are in, where they may be kept without a copy; empty: copy them
+  std::string_view text{};  // Refuse
   // By slot, all of the same length:
   std::vector<uint64_t> next{};     // Hello, Heartbeat: the first that is still held. Welcome, Pulse: awaited next
   std::vector<uint64_t> durable{};  // Welcome, Pulse: all before is in the server's snapshot

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "ps/pull_codec.h"
 
 namespace gyre::ps {
 
@@ -24,13 +25,14 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(const WorkerOptions& opti
     return absl::InvalidArgumentError(
         absl::StrCat("a model of ", model.size(), " elements for a layout of ", layout.elements()));
   }
-  if (options.rule) RETURN_IF_ERROR(Optimizer::Create(*options.rule, {}).status());
-  std::unique_ptr<Worker> worker(new Worker(options, layout, clock, network, random));
+  ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, Make(options, layout, clock, network, random));
   worker->model_ = std::move(model);
   for (const Partition& part : layout.partitions()) {
+    if (part.table >= 0) break;
     worker->values_.push_back(
         std::span(worker->model_).subspan(static_cast<size_t>(part.offset), static_cast<size_t>(part.count)));
   }
+  worker->AddMarks();
   return worker;
 }
 
@@ -47,22 +49,32 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(const WorkerOptions& opti
     return absl::InvalidArgumentError(
         absl::StrCat("weights of ", elements, " elements for a layout of ", layout.elements()));
   }
-  if (options.rule) RETURN_IF_ERROR(Optimizer::Create(*options.rule, {}).status());
-  std::unique_ptr<Worker> worker(new Worker(options, layout, clock, network, random));
+  ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, Make(options, layout, clock, network, random));
   for (const Partition& part : layout.partitions()) {
+    if (part.table >= 0) break;
     const auto tensor = static_cast<size_t>(part.tensor);
     worker->values_.push_back(
         weights[tensor].subspan(static_cast<size_t>(part.offset - offsets[tensor]), static_cast<size_t>(part.count)));
   }
+  worker->AddMarks();
   return worker;
 }
 
-Worker::Worker(const WorkerOptions& options, const Layout& layout, const Clock& clock, Network& network, Random& random)
+absl::StatusOr<std::unique_ptr<Worker>> Worker::Make(const WorkerOptions& options, const Layout& layout,
+                                                     const Clock& clock, Network& network, Random& random) {
+  if (options.rule) RETURN_IF_ERROR(Optimizer::Create(*options.rule, {}).status());
+  ASSIGN_OR_RETURN(PushCodec codec, PushCodec::Create(options.compression, layout, options.worker));
+  return std::unique_ptr<Worker>(new Worker(options, layout, std::move(codec), clock, network, random));
+}
+
+Worker::Worker(const WorkerOptions& options, const Layout& layout, PushCodec codec, const Clock& clock,
+               Network& network, Random& random)
     : options_(options),
       layout_(layout),
       time_(clock),
       network_(network),
       random_(random),
+      codec_(std::move(codec)),
       rate_(RateOf(options.rule)),
       peers_(static_cast<size_t>(layout.servers())),
       parts_(layout.partitions().size()),
@@ -71,8 +83,8 @@ Worker::Worker(const WorkerOptions& options, const Layout& layout, const Clock& 
 }
 
 void Worker::Receive(int server, const Message& message) {
-  Attend();
   if (!status_.ok() || !Notice(server, message)) return;
+  Beat();
   Peer& peer = peers_[static_cast<size_t>(server)];
   const size_t slots = layout_.OfServer(server).size();
   switch (message.kind) {
@@ -84,7 +96,7 @@ void Worker::Receive(int server, const Message& message) {
     case Kind::kAck:
       if (message.slot < slots && message.sequence > PartOf(server, message.slot).outbox.acknowledged()) {
         Acknowledge(server, message.slot, message.sequence);
-        PartOf(server, message.slot).outbox.Trim(options_.retain);
+        Trim(server, message.slot);
         peer.next_resend = time_.Now() + options_.timing.resend;
         if (peer.member && peer.ready) SendPushes(server);
       }
@@ -96,7 +108,22 @@ void Worker::Receive(int server, const Message& message) {
     case Kind::kValues:
       if (message.slot < slots) TakeValues(server, message);
       return;
+    case Kind::kRows: return TakeRows(server, message);
     default: return;
+  }
+}
+
+void Worker::Hear(int server, uint64_t incarnation) {
+  Peer& peer = peers_[static_cast<size_t>(server)];
+  if (incarnation == peer.incarnation) peer.heard = time_.Now();
+}
+
+// What takes long, or many messages at once, must not look like silence.
+void Worker::Beat() {
+  const TimePoint now = time_.Now();
+  for (int server = 0; server < layout_.servers(); ++server) {
+    const Peer& peer = peers_[static_cast<size_t>(server)];
+    if (peer.member && now >= peer.next_heartbeat) SendHeartbeat(server);
   }
 }
 
@@ -156,7 +183,7 @@ void Worker::TakeStanding(int server, const Message& message) {
     Acknowledge(server, slot, message.next[slot]);
     Outbox& outbox = PartOf(server, slot).outbox;
     outbox.Release(message.durable[slot]);
-    outbox.Trim(options_.retain);
+    Trim(server, slot);
   }
   if (peer.member && peer.ready) SendPushes(server);
 }
@@ -183,8 +210,13 @@ void Worker::TakeValues(int server, const Message& message) {
   const std::span<float> values = ValuesOf(partition);
   // In the middle of a step the model stands still; the next step's values are asked for at its end.
   if (computing_ || message.clock != clock_ || HasValues(parts_[partition])) return;
-  if (message.values.size() != values.size_bytes()) return;
-  std::memcpy(values.data(), message.values.data(), values.size_bytes());
+  if (message.packed > 0) {
+    if (message.packed > message.values.size() || !DecodeValues(message.values.first(message.packed), values)) return;
+  } else {
+    if (message.values.size() != values.size_bytes()) return;
+    std::memcpy(values.data(), message.values.data(), values.size_bytes());
+  }
+  pulled_bytes_ += static_cast<int64_t>(message.packed > 0 ? message.packed : message.values.size());
   Part& part = parts_[partition];
   Peer& peer = peers_[static_cast<size_t>(server)];
   if (std::exchange(part.asked_for, 0) == message.clock + 1) peer.pulled -= values.size_bytes();
@@ -250,21 +282,28 @@ absl::StatusOr<uint64_t> Worker::Begin() {
   return clock_;
 }
 
-absl::Status Worker::End(std::span<const float> gradient) {
+absl::Status Worker::End(std::span<const float> gradient, std::span<const Floats> rows) {
   if (!computing_) return absl::FailedPreconditionError("no step has begun");
   if (static_cast<int64_t>(gradient.size()) != layout_.elements()) {
     return absl::InvalidArgumentError(
         absl::StrCat("a gradient of ", gradient.size(), " elements for a model of ", layout_.elements()));
   }
+  if (*computing_ == clock_) RETURN_IF_ERROR(codec_.BeginStep(clock_, gradient));
+  rows_.reset();
   const bool current = *std::exchange(computing_, std::nullopt) == clock_;
   const uint64_t step = current ? clock_++ : clock_;
   for (size_t i = 0; current && i < parts_.size(); ++i) {
     const Partition& partition = layout_.partitions()[i];
     const auto own = gradient.subspan(static_cast<size_t>(partition.offset), static_cast<size_t>(partition.count));
-    parts_[i].outbox.Add(step, rate_, own, [&](size_t count) { return options_.make(partition.server, count); });
+    Beat();
+    if (partition.table >= 0) {
+      AddRows(i, step, rows);
+    } else {
+      AddPush(i, step, own);
+    }
     Peer& peer = peers_[static_cast<size_t>(partition.server)];
     const bool present = IsPresent(peer);
-    if (!present) UpdateLocally(i, own);
+    if (!present) UpdateLocally(i);
     if (!present || !peer.ready) continue;
     // One after the other: what is sent already is on its way while the next one is copied. Values are asked for right
     // behind the first, so that they come back while gradients still go.
@@ -281,8 +320,14 @@ absl::Status Worker::End(std::span<const float> gradient) {
   return absl::OkStatus();
 }
 
-void Worker::UpdateLocally(size_t partition, std::span<const float> gradient) {
+// With what its server will apply: what was pushed.
+void Worker::UpdateLocally(size_t partition) {
+  if (layout_.partitions()[partition].table >= 0) return;  // a table's rows are at their server alone
   const std::span<float> values = ValuesOf(partition);
+  const Outbox::Push& push = parts_[partition].outbox.pushes().back();
+  const Floats pushed =
+      push.packed > 0 ? decoder_.Decode(push.gradient.bytes().first(push.packed), values.size()) : push.gradient;
+  const std::span<const float> gradient = pushed.span();
   if (!options_.rule) {
     for (size_t i = 0; i < values.size(); ++i) values[i] += gradient[i];
     return;
@@ -298,15 +343,14 @@ void Worker::UpdateLocally(size_t partition, std::span<const float> gradient) {
 void Worker::Tick() {
   if (!status_.ok()) return;
   Attend();
+  Beat();
   const TimePoint now = time_.Now();
   for (int server = 0; server < layout_.servers(); ++server) {
     Peer& peer = peers_[static_cast<size_t>(server)];
     // A server that has come back hears from all its workers: not at once.
     const bool well = peer.ready && IsPresent(peer);
     if (!well && now >= peer.next_hello) SayHello(server);
-    if (!peer.member) continue;
-    if (now >= peer.next_heartbeat) SendHeartbeat(server);
-    if (now >= peer.next_resend) {
+    if (peer.member && now >= peer.next_resend) {
       peer.next_resend = now + options_.timing.resend;
       if (well) SendAgain(server);
     }
@@ -332,18 +376,16 @@ TimePoint Worker::NextTick() const {
   return next;
 }
 
-// It stood still itself: no server's silence counts meanwhile.
+// It stood still itself, or was busy: no server's silence counts meanwhile, but for one heartbeat.
 void Worker::Attend() {
   const TimePoint now = time_.Now();
-  const Duration absence = now - std::exchange(attended_, now);
-  if (absence <= 2 * options_.timing.heartbeat) return;
-  for (Peer& peer : peers_) {
-    if (peer.member) peer.heard += absence;
-  }
+  const Duration since = now - std::exchange(attended_, now);
+  if (since <= 2 * options_.timing.heartbeat) return;
+  for (Peer& peer : peers_) peer.heard = std::min(peer.heard + since - options_.timing.heartbeat, now);
 }
 
 bool Worker::IsPresent(const Peer& peer) const {
-  return peer.member && time_.Now() - peer.heard < options_.timing.timeout;
+  return peer.member && attended_ - peer.heard < options_.timing.timeout;
 }
 
 std::optional<int> Worker::Undelivered() const {

@@ -25,6 +25,8 @@
 #include "ps/layout.h"
 #include "ps/options.h"
 #include "ps/outbox.h"
+#include "ps/push_codec.h"
+#include "ps/rows.h"
 #include "ps/shard.h"
 
 namespace gyre::ps {
@@ -42,10 +44,13 @@ struct WorkerOptions {
   // Acknowledged pushes that are kept, a partition, until the server's snapshot has them: memory for as many gradients.
   // As many as steps are made between snapshots, and a server that dies loses nothing while its workers live.
   size_t retain = 16;
+  // Of a table's, so many bytes at each server: how many rows a step has, is the program's choice.
+  size_t retain_row_bytes = size_t{16} << 20;
   // Credit: of pushes that a server has not acknowledged, and of values that it was asked for and has not sent, so many
   // bytes each are under way with it, or one partition. The rest follows as these arrive.
   size_t window = size_t{32} << 20;
-  bool has_first_values = true;  // its first model may become the servers': true of one worker at least
+  bool has_first_values = true;   // its first model may become the servers': true of one worker at least
+  PushCompression compression{};  // of pushes
   Guards guards{};
   // Memory for a push to that server.
   std::function<Floats(int server, size_t count)> make = [](int, size_t count) { return Floats(count); };
@@ -63,7 +68,7 @@ struct Waiting {
 class Worker {
  public:
   // `model`: its first values, taken by servers that have none. What is given by reference outlives the worker.
-  // kInvalidArgument: the model's size is not the layout's; or see Optimizer::Create.
+  // kInvalidArgument: the model's size is not the layout's; or see Optimizer::Create and PushCodec::Create.
   static absl::StatusOr<std::unique_ptr<Worker>> Create(const WorkerOptions& options, const Layout& layout,
                                                         std::vector<float> model, const Clock& clock, Network& network,
                                                         Random& random);
@@ -81,7 +86,11 @@ class Worker {
   // A way to the server has opened: what is to be said to it is said at once.
   void Reach(int server);
 
-  // To be called when NextTick() has come; earlier does no harm.
+  // Bytes have come from the server's process of that incarnation.
+  void Hear(int server, uint64_t incarnation);
+
+  // To be called when NextTick() has come; earlier does no harm. Between two calls all that has arrived is to be
+  // received: which server is silent is judged here, and by how long this worker has listened.
   void Tick();
   TimePoint NextTick() const;
 
@@ -97,9 +106,20 @@ class Worker {
   absl::StatusOr<uint64_t> Begin();
 
   // Pushes the step's gradient. Where the others have gone on without this worker meanwhile, the gradient is of the
-  // past and is dropped: the next step is one of theirs. kFailedPrecondition: no step has begun; kInvalidArgument: the
-  // gradient's size is not the model's.
-  absl::Status End(std::span<const float> gradient);
+  // past and is dropped: the next step is one of theirs. kFailedPrecondition: no step has begun, or the compression
+  // refuses the gradient, and the step has not ended; kInvalidArgument: the gradient's size is not the model's.
+  // `rows`: for each table, what PackRows gave, one for each server; or nothing for all of them.
+  absl::Status End(std::span<const float> gradient, std::span<const Floats> rows = {});
+
+  // Between Begin and End: asks the servers for rows of a table, as they are for this step. What was asked for before,
+  // and has not come, does not come any more. kFailedPrecondition: no step has begun; others: see RowRequest::Create.
+  absl::Status AskRows(int table, std::span<const int64_t> ids);
+  // The first server whose rows have not come.
+  std::optional<int> MissingRows() const;
+  // All that were asked for in this step have come.
+  bool has_rows() const { return rows_ && !MissingRows(); }
+  // Fills them in. REQUIRES: has_rows(), a place for each
+  void SpreadRows(std::span<float> values) const { rows_->request.Spread(rows_->answers, values); }
 
   // For the steps that end from now on. REQUIRES: finite, 0 or more
   void SetLearningRate(float rate) { rate_ = rate; }
@@ -109,6 +129,10 @@ class Worker {
   bool delivered() const { return !Undelivered(); }
   // The first server that has not acknowledged all of them.
   std::optional<int> Undelivered() const;
+
+  // Of all steps so far: what pushes have become, each counted once, and values that were taken, as they came.
+  int64_t pushed_bytes() const { return pushed_bytes_; }
+  int64_t pulled_bytes() const { return pulled_bytes_; }
 
   // REQUIRES: made with a model of its own
   std::span<const float> model() const { return model_; }
@@ -133,8 +157,17 @@ class Worker {
     uint64_t values_for = 0;               // one more than the step that its values are for; 0: none yet
     std::optional<Optimizer> optimizer{};  // for steps without its server
   };
+  struct RowsAsked {
+    int table = 0;
+    uint64_t clock = 0, question = 0;
+    RowRequest request;
+    std::vector<Floats> answers;  // by server; empty: none yet
+  };
 
-  Worker(const WorkerOptions& options, const Layout& layout, const Clock& clock, Network& network, Random& random);
+  Worker(const WorkerOptions& options, const Layout& layout, PushCodec codec, const Clock& clock, Network& network,
+         Random& random);
+  static absl::StatusOr<std::unique_ptr<Worker>> Make(const WorkerOptions& options, const Layout& layout,
+                                                      const Clock& clock, Network& network, Random& random);
 
   bool Notice(int server, const Message& message);  // false: of the past, or for another
   void Welcomed(int server, const Message& message);
@@ -147,21 +180,28 @@ class Worker {
   void SayHello(int server);
   void SendHeartbeat(int server);
   void SendModel(int server);
+  void AddPush(size_t partition, uint64_t step, std::span<const float> gradient);
   void SendPush(int server, int slot, const Outbox::Push& push);
   // As far as the window allows, by slot: what the next forward pass needs first goes first.
   void SendPushes(int server);
   void SendPulls(int server);
   void SendAgain(int server);  // what may be lost
   void AskAnew(int server);    // for the values of this step
+  void SendRowsAsked(int server);
+  void TakeRows(int server, const Message& message);
+  void AddRows(size_t partition, uint64_t step, std::span<const Floats> rows);
+  void AddMarks();
+  void Trim(int server, size_t slot);
   void Acknowledge(int server, size_t slot, uint64_t next);
   void Send(int server, Message message);
   std::vector<uint64_t> Oldest(int server) const;
 
   void Attend();
+  void Beat();
   bool IsPresent(const Peer& peer) const;
   bool HasValues(const Part& part) const { return part.values_for > clock_; }
   std::optional<Waiting> WhyNotLocal(int server) const;
-  void UpdateLocally(size_t partition, std::span<const float> gradient);
+  void UpdateLocally(size_t partition);  // with its last push
   Part& PartOf(int server, size_t slot) { return parts_[Index(server, slot)]; }
   size_t Index(int server, size_t slot) const { return static_cast<size_t>(layout_.OfServer(server)[slot]); }
   std::span<float> ValuesOf(size_t partition) { return values_[partition]; }
@@ -171,19 +211,25 @@ class Worker {
   const Clock& time_;
   Network& network_;
   Random& random_;
+  PushCodec codec_;
+  PushDecoder decoder_;  // of its own pushes
+  int64_t pushed_bytes_ = 0, pulled_bytes_ = 0;
   absl::Status status_;
   float rate_;
   std::vector<float> model_;              // where it has one of its own
-  std::vector<std::span<float>> values_;  // by partition
+  std::vector<std::span<float>> values_;  // by partition; of tables: their marks
+  std::vector<float> marks_;              // of each server's part of a table: what its values are (Shard::OfTable)
   std::vector<Peer> peers_;               // by server
   std::vector<Part> parts_;               // by partition
   bool joined_ = false;
   uint64_t clock_ = 0;
   uint64_t floor_ = 0;                   // where it joined, or has jumped to
   std::optional<uint64_t> computing_{};  // between Begin and End
+  std::optional<RowsAsked> rows_{};      // in this step
+  uint64_t questions_ = 0;
   uint64_t local_steps_ = 0;
   TimePoint local_since_{};
-  TimePoint attended_{};  // when it was called last
+  TimePoint attended_{};  // when Tick was called last
 };
 
 }  // namespace gyre::ps

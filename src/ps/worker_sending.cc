@@ -31,12 +31,26 @@ void Worker::SendModel(int server) {
   }
 }
 
+void Worker::AddPush(size_t partition, uint64_t step, std::span<const float> gradient) {
+  const int server = layout_.partitions()[partition].server;
+  Part& part = parts_[partition];
+  const PushCodec::Encoded encoded = codec_.Encode(partition, gradient);
+  pushed_bytes_ += static_cast<int64_t>(encoded.bytes.size());
+  // Memory that is lent comes in sizes that are asked for again; what differs from step to step is small, and is sent.
+  const auto make = [&](size_t count) { return encoded.steady ? options_.make(server, count) : Floats(count); };
+  Floats words = make(WordsOf(encoded.bytes.size()));
+  const MutableBytes room = std::as_writable_bytes(words.writable());
+  std::ranges::fill(std::ranges::copy(encoded.bytes, room.begin()).out, room.end(), std::byte{0});
+  part.outbox.Add(step, rate_, std::move(words), encoded.payload ? static_cast<uint32_t>(encoded.bytes.size()) : 0);
+}
+
 void Worker::SendPush(int server, int slot, const Outbox::Push& push) {
   Send(server, {.kind = Kind::kPush,
                 .slot = static_cast<uint32_t>(slot),
                 .from = push.from,
                 .sequence = push.sequence,
                 .rate = push.rate,
+                .packed = push.packed,
                 .values = push.gradient.bytes(),
                 .keeper = push.gradient});
 }
@@ -75,6 +89,7 @@ void Worker::SendAgain(int server) {
   peer.pushed = peer.next_push = 0;
   SendPushes(server);
   AskAnew(server);
+  SendRowsAsked(server);
 }
 
 void Worker::AskAnew(int server) {

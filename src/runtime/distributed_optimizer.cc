@@ -11,46 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "runtime/composition.h"
+#include "runtime/momentum_correction.h"
 #include "runtime/server_training.h"
 
 namespace gyre {
-
-namespace {
-
-// What a rule has of momentum.
-struct RuleOf {
-  bool linear = true;  // one that velocities can be left to
-  float momentum = 0;
-  bool nesterov = false;
-  float weight_decay = 0;
-};
-
-RuleOf Rule(const OptimizerConfig& config) {
-  if (const auto* sgd = std::get_if<Sgd>(&config)) return {.weight_decay = sgd->weight_decay};
-  const auto* const momentum = std::get_if<Momentum>(&config);
-  if (momentum == nullptr) return {.linear = false};
-  return {.momentum = momentum->momentum, .nesterov = momentum->nesterov, .weight_decay = momentum->weight_decay};
-}
-
-// Whether the momentum that `dgc` accumulates is what the rule would have done.
-absl::Status CheckTakesOver(const Dgc& dgc, const OptimizerConfig& config) {
-  const RuleOf rule = Rule(config);
-  if (!rule.linear) {
-    return absl::InvalidArgumentError(
-        "dgc is for Momentum, or Sgd without momentum: what it sends is a velocity, from which Adam and Adagrad cannot "
-        "tell the gradient");
-  }
-  const bool same_form = dgc.momentum == 0 || dgc.nesterov == rule.nesterov;
-  if (dgc.momentum == rule.momentum && same_form) return absl::OkStatus();
-  const auto text = [](float momentum, bool nesterov) {
-    return absl::StrCat(momentum, nesterov && momentum != 0 ? " (Nesterov)" : "");
-  };
-  return absl::InvalidArgumentError(absl::StrCat("two momentums: dgc's is ", text(dgc.momentum, dgc.nesterov),
-                                                 ", the optimizer's ", text(rule.momentum, rule.nesterov),
-                                                 "; dgc takes over the optimizer's, so they must be equal"));
-}
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<DistributedOptimizer>> DistributedOptimizer::Create(Communicator& communicator,
                                                                                    const OptimizerConfig& config,
@@ -69,7 +33,7 @@ absl::StatusOr<std::unique_ptr<DistributedOptimizer>> DistributedOptimizer::Crea
   } else {
     ASSIGN_OR_RETURN(reducer, GradientReducer::Create(communicator, options.reducer));
     const Compression compression = reducer->compression();
-    if (const auto* dgc = std::get_if<Dgc>(&compression)) RETURN_IF_ERROR(CheckTakesOver(*dgc, config));
+    if (const auto* dgc = std::get_if<Dgc>(&compression)) RETURN_IF_ERROR(internal::CheckTakesOver(*dgc, config));
   }
   return std::unique_ptr<DistributedOptimizer>(
       new DistributedOptimizer(communicator, config, std::move(reducer), std::move(servers)));
@@ -94,7 +58,7 @@ absl::StatusOr<int> DistributedOptimizer::Register(std::string_view name, std::s
     return absl::InvalidArgumentError(absl::StrCat("weights \"", absl::CHexEscape(ToAbsl(name)), "\" are ",
                                                    weights.size(), ", their shape has ", count, " elements"));
   }
-  if (servers_ != nullptr) return servers_->Register(name, weights);
+  if (servers_ != nullptr) return servers_->Register(name, weights, shape);
   ASSIGN_OR_RETURN(const int index, reducer_->Register(name, shape));
   parameters_.push_back({.name = std::string(name), .index = index, .weights = weights});
   return index;
@@ -123,7 +87,7 @@ absl::Status DistributedOptimizer::Start() {
 
 // Which results are velocities is known by now.
 absl::Status DistributedOptimizer::MakeOptimizers() {
-  const RuleOf rule = Rule(config_);
+  const internal::MomentumOf rule = internal::MomentumIn(config_);
   std::vector<int64_t> counts, plain;
   bool any = false;
   for (const Parameter& parameter : parameters_) {

@@ -13,13 +13,11 @@ namespace {
 
 absl::Status CheckForServers(const ReducerOptions& options) {
   const bool summed = options.op == ReduceOp::kSum || options.op == ReduceOp::kAverage;
-  const bool compressed = options.compression && !std::holds_alternative<NoCompression>(*options.compression);
-  if (summed && !options.max_norm && !options.skip_non_finite && options.accumulate == 1 && options.plan.empty() &&
-      !compressed) {
+  if (summed && !options.max_norm && !options.skip_non_finite && options.accumulate == 1 && options.plan.empty()) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      "parameter servers take sums and averages, without max_norm, skip_non_finite, accumulate, plan or compression");
+      "parameter servers take sums and averages, without max_norm, skip_non_finite, accumulate or plan");
 }
 
 }  // namespace
@@ -29,6 +27,7 @@ absl::StatusOr<std::unique_ptr<ServerTraining>> ServerTraining::Create(Communica
                                                                        ParameterServerOptions servers) {
   RETURN_IF_ERROR(CheckForServers(reduction));
   if (!servers.timeout) servers.timeout = reduction.timeout;
+  if (!servers.compression) servers.compression = reduction.compression;
   ASSIGN_OR_RETURN(auto client, ParameterServerClient::Create(world, rule, servers));
   double scale = reduction.prescale * reduction.postscale;
   // In kBsp servers average what is meant to be a sum.
@@ -37,8 +36,9 @@ absl::StatusOr<std::unique_ptr<ServerTraining>> ServerTraining::Create(Communica
   return std::unique_ptr<ServerTraining>(new ServerTraining(std::move(client), scale));
 }
 
-absl::StatusOr<int> ServerTraining::Register(std::string_view name, std::span<float> weights) {
-  ASSIGN_OR_RETURN(const int index, client_->Register(name, weights));
+absl::StatusOr<int> ServerTraining::Register(std::string_view name, std::span<float> weights,
+                                             std::span<const int64_t> shape) {
+  ASSIGN_OR_RETURN(const int index, client_->Register(name, weights, shape));
   ready_.push_back(false);
   return index;
 }
@@ -114,6 +114,12 @@ absl::StatusOr<StepSummary> ServerTraining::Step() {
   }
   RETURN_IF_ERROR(client_->PushPull());
   summary.step = client_->step();
+  const int64_t before = std::exchange(pushed_, client_->pushed_bytes());
+  const int64_t pushed = pushed_ - before;
+  if (!std::holds_alternative<NoCompression>(client_->compression())) {
+    summary.compression = pushed < summary.bytes ? CompressionUse::kAsForced : CompressionUse::kNoneFits;
+    summary.compressed_bytes = pushed;
+  }
   summary.exposed_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return summary;
 }

@@ -26,7 +26,7 @@ class ServerTraining {
 
   ParameterServerClient& client() { return *client_; }
 
-  absl::StatusOr<int> Register(std::string_view name, std::span<float> weights);
+  absl::StatusOr<int> Register(std::string_view name, std::span<float> weights, std::span<const int64_t> shape);
   absl::Status Start();
 
   // kFailedPrecondition: before Start, or for the second time in a step; the gradient is then what it was.
@@ -46,6 +46,7 @@ class ServerTraining {
 
   const std::unique_ptr<ParameterServerClient> client_;
   const double scale_;  // of what is pushed
+  int64_t pushed_ = 0;  // bytes of all steps before
   std::mutex mutex_;
   bool started_ = false;
   std::vector<bool> ready_;  // by index, in this step

@@ -33,7 +33,7 @@ TEST(Config, HasDefaults) {
 TEST(Config, StrategiesThatAreNotUnderstoodAreQuoted) {
   EXPECT_EQ(Load({})->strategy.strategy, Strategy::kAllreduce);
   for (const char* text : {"pS", ",ps", "ps,", "ps,consistency=BSP", "ps,staleness=-1", "ps,staleness=", "ps,life=0",
-                           "ps,local_steps=256", "ps,servers=", "consistency=bsp", "allreduce,ps"}) {
+                           "ps,local_steps=256", "ps,servers=", "ps,values=f8", "consistency=bsp", "allreduce,ps"}) {
     EXPECT_THAT(Load({{"GYRE_STRATEGY", text}}), MatchesStatus(StatusCode::kInvalidArgument, "GYRE_STRATEGY")) << text;
   }
 }
@@ -48,29 +48,30 @@ TEST(Config, TheProgramsStrategyKeepsTheLaunchersServers) {
 }
 
 TEST(Config, ReadsEveryVariable) {
-  const auto config = Load({{"GYRE_RANK", "3"},
-                            {"GYRE_SIZE", "8"},
-                            {"GYRE_STORE", "127.0.0.1:4000"},
-                            {"GYRE_JOB_ID", "job"},
-                            {"GYRE_EPOCH", "5000000000"},
-                            {"GYRE_SECRET_FILE", "/a/file"},
-                            {"GYRE_SECRET_FD", "7"},
-                            {"GYRE_HOST_ID", "host"},
-                            {"GYRE_ALGORITHMS", "allreduce=ring"},
-                            {"GYRE_BACKEND", "mpi"},
-                            {"GYRE_STREAMS", "4"},
-                            {"GYRE_STRATEGY", "ps,consistency=ssp,staleness=3,servers=a:1+b:2,staleness=4,life=2"},
-                            {"GYRE_START_TIMEOUT", "1.5"},
-                            {"GYRE_TIMEOUT", "20"},
-                            {"GYRE_HEARTBEAT_INTERVAL_MS", "50"},
-                            {"GYRE_HEARTBEAT_TIMEOUT_MS", "0"},
-                            {"GYRE_ARENA_BYTES", "1048576"},
-                            {"GYRE_FUSION_BYTES", "123457"},
-                            {"GYRE_COMPRESSION", "dgc:0.99"},
-                            {"GYRE_TIMELINE", "trace.json"},
-                            {"GYRE_METRICS_PORT", "9400"},
-                            {"GYRE_SPIN", "0"},
-                            {"GYRE_LOG_LEVEL", "debug"}});
+  const auto config =
+      Load({{"GYRE_RANK", "3"},
+            {"GYRE_SIZE", "8"},
+            {"GYRE_STORE", "127.0.0.1:4000"},
+            {"GYRE_JOB_ID", "job"},
+            {"GYRE_EPOCH", "5000000000"},
+            {"GYRE_SECRET_FILE", "/a/file"},
+            {"GYRE_SECRET_FD", "7"},
+            {"GYRE_HOST_ID", "host"},
+            {"GYRE_ALGORITHMS", "allreduce=ring"},
+            {"GYRE_BACKEND", "mpi"},
+            {"GYRE_STREAMS", "4"},
+            {"GYRE_STRATEGY", "ps,consistency=ssp,staleness=3,servers=a:1+b:2,staleness=4,values=bf16,life=2"},
+            {"GYRE_START_TIMEOUT", "1.5"},
+            {"GYRE_TIMEOUT", "20"},
+            {"GYRE_HEARTBEAT_INTERVAL_MS", "50"},
+            {"GYRE_HEARTBEAT_TIMEOUT_MS", "0"},
+            {"GYRE_ARENA_BYTES", "1048576"},
+            {"GYRE_FUSION_BYTES", "123457"},
+            {"GYRE_COMPRESSION", "dgc:0.99"},
+            {"GYRE_TIMELINE", "trace.json"},
+            {"GYRE_METRICS_PORT", "9400"},
+            {"GYRE_SPIN", "0"},
+            {"GYRE_LOG_LEVEL", "debug"}});
   ASSERT_THAT(config, IsOk());
   EXPECT_EQ(config->compression, "dgc:0.99");
   EXPECT_EQ(config->rank, 3);
@@ -88,6 +89,7 @@ TEST(Config, ReadsEveryVariable) {
   EXPECT_EQ(config->strategy.consistency, Consistency::kSsp);
   EXPECT_EQ(config->strategy.staleness, 4) << "the last one counts";
   EXPECT_EQ(config->strategy.servers, (std::vector<std::string>{"a:1", "b:2"}));
+  EXPECT_EQ(config->strategy.values, ValueFormat::kBF16);
   EXPECT_EQ(config->strategy.life, 2u);
   EXPECT_EQ(config->start_timeout.count(), 1500);
   EXPECT_EQ(config->operation_timeout.count(), 20000);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -113,6 +114,21 @@ TEST_F(CharLmByServers, OtherConsistenciesLearnToo) {
   }
 }
 
+TEST_F(CharLmByServers, CompressedTrainingLearnsToo) {
+  const double dense = BitsOf({"--servers", "2"}, {"--steps", "80", "--momentum"});
+  EXPECT_LT(dense, 4);
+  for (std::vector<std::string> options :
+       {std::vector<std::string>{"--compression", "dgc", "--sparsity", "0.9"},
+        {"--compression", "int8", "--values", "f16"},
+        {"--compression", "topk", "--sparsity", "0.9", "--values", "int8", "--consistency", "ssp", "--lr", "0.1"}}) {
+    const std::string name = options[1];
+    for (const char* word : {"--strategy", "ps", "--steps", "80", "--momentum"}) options.emplace_back(word);
+    const double bits = BitsOf({"--servers", "2"}, options);
+    EXPECT_NEAR(bits, dense, 0.5) << name;
+    EXPECT_NE(bits, dense) << name;
+  }
+}
+
 TEST_F(CharLmByServers, AServerAndARankAreKilledAndTrainingGoesOn) {
   Program program(Command({"--servers", "2", "--restart-rank", "1", "--verbose"}, {"--steps", "1000"}));
   ASSERT_TRUE(WaitForSteps(20)) << program.output();
@@ -142,6 +158,26 @@ TEST_F(CharLmByServers, OverHostsTheyAreSpreadAndStartedAgainWhereTheyWere) {
   EXPECT_THAT(program.err(), HasSubstr("it is started again, 1 of 1"));
   EXPECT_THAT(program.err(), ContainsRegex("server 0: pid [0-9]+ on a"));
   EXPECT_EQ(LastLine(program.out())["steps"], 600) << program.output();
+}
+
+// The hosts of servers alone need not have the program.
+TEST_F(CharLmByServers, OverHostsServersHaveHostsOfTheirOwn) {
+  const std::filesystem::path program(CHAR_LM_PATH);
+  std::vector<std::string> launch = OverHosts();
+  std::ofstream(shell_) << "#!/bin/sh\ncase $1 in a | b) PATH=" << program.parent_path().string()
+                        << ":$PATH; esac\nexport GYRE_HOST_ID=$1; shift; exec sh -c \"exec $*\"\n";
+  launch.insert(launch.end(), {"--servers", "2", "--server-hosts", "c,d", "--restart-rank", "1", "--verbose"});
+  std::vector<std::string> command = Command(launch, {"--steps", "300"});
+  std::ranges::replace(command, program.string(), program.filename().string());
+  Program job(command);
+  ASSERT_TRUE(WaitForSteps(20)) << job.output();
+  EXPECT_THAT(job.err(), HasSubstr("host c: no rank: "));
+  EXPECT_THAT(job.err(), ContainsRegex("server 0: pid [0-9]+ on c"));
+  ASSERT_EQ(kill(PidOf(job, "server 1"), SIGKILL), 0);
+  ASSERT_TRUE(job.WaitForOutput("host d: server 1 (pid", kLimit)) << job.output();
+  ASSERT_TRUE(job.WaitFor(kLimit)) << job.output();
+  EXPECT_EQ(job.exit_code(), 0) << job.output();
+  EXPECT_EQ(LastLine(job.out())["steps"], 300) << job.output();
 }
 
 TEST_F(CharLmByServers, OverHostsOneBesideEachRankAgreesWithAllReduce) {

@@ -34,6 +34,7 @@ constexpr std::array kFuzzers = {
     Fuzzer{"ps-machines", 20, FuzzPsMachines},
     Fuzzer{"ps-manifest", 20, FuzzPsManifest},
     Fuzzer{"ps-setup", 20, FuzzPsSetup},
+    Fuzzer{"ps-values", 20, FuzzPsValues},
     Fuzzer{"payload", 60, FuzzPayload},
     Fuzzer{"index-code", 60, FuzzIndexCode},
 };

@@ -41,6 +41,7 @@ std::string FuzzPsMessages(Mutator& random);
 std::string FuzzPsMachines(Mutator& random);
 std::string FuzzPsManifest(Mutator& random);
 std::string FuzzPsSetup(Mutator& random);
+std::string FuzzPsValues(Mutator& random);
 std::string FuzzPayload(Mutator& random);
 std::string FuzzIndexCode(Mutator& random);
 

@@ -1,8 +1,12 @@
 // What a parameter server and its workers tell each other, the machines that hear it, and a manifest from a disk.
+#include <algorithm>
+#include <iterator>
 #include <memory>
 
 #include "fuzzers.h"
 #include "ps/process/setup.h"
+#include "ps/pull_codec.h"
+#include "ps/push_codec.h"
 #include "ps/server.h"
 #include "ps/wire.h"
 #include "ps/worker.h"
@@ -37,11 +41,29 @@ Message RandomMessage(Mutator& random, std::string& bytes, std::string& text) {
           .sequence = step(),
           .clock = step(),
           .worker = static_cast<int32_t>(random.Number()),
+          .packed = static_cast<uint32_t>(random.OneIn(3) ? random.Below(30) : 0),
           .values = AsBytes(bytes),
           .text = text,
           .next = Steps(random, slots),
           .durable = Steps(random, slots),
           .floors = Steps(random, slots)};
+}
+
+constexpr compression::PayloadKind kValueKinds[] = {compression::PayloadKind::kF32, compression::PayloadKind::kF16,
+                                                    compression::PayloadKind::kBF16, compression::PayloadKind::kInt8};
+
+// Of a partition of the machines below, or nearly: `bytes` are its words.
+uint32_t RandomPayload(Mutator& random, std::string& bytes) {
+  const Compression kinds[] = {Fp16{}, Int8{}, Int4{}, Sign{}, TopK{.sparsity = 0.5}, RandomK{.sparsity = 0.5}};
+  const auto count = static_cast<int64_t>(1 + random.Below(2));
+  const auto codec = compression::MakeCodec(kinds[random.Below(std::size(kinds))], count);
+  std::vector<std::byte> payload;
+  if (!(*codec)->Encode(std::vector<float>(static_cast<size_t>(count), 1.5f), 1, payload).ok()) return 0;
+  bytes.assign(reinterpret_cast<const char*>(payload.data()), payload.size());
+  if (random.OneIn(2)) bytes = random.Mutated(std::move(bytes));
+  const auto packed = static_cast<uint32_t>(bytes.size());
+  bytes.resize(ps::WordsOf(packed) * sizeof(float));
+  return packed;
 }
 
 class Nowhere final : public ps::Network {
@@ -90,16 +112,25 @@ std::string FuzzPsMachines(Mutator& random) {
   const ps::Tensor tensors[] = {{"a", 3}, {"b", 2}};
   const auto layout = ps::Layout::Create(tensors, 1, 8);
   const ps::Consistency consistency{static_cast<ps::Mode>(random.Below(3)), random.Below(3)};
-  auto server =
-      ps::Server::Start({.epoch = 5, .incarnation = 2, .consistency = consistency}, *layout, clock, network, disk);
-  auto worker =
-      ps::Worker::Create({.epoch = 5, .local_steps = 2}, *layout, std::vector<float>(5), clock, network, chance);
+  auto server = ps::Server::Start({.epoch = 5,
+                                   .incarnation = 2,
+                                   .consistency = consistency,
+                                   .values_as = kValueKinds[random.Below(std::size(kValueKinds))]},
+                                  *layout, clock, network, disk);
+  ps::PushCompression compression;
+  if (random.OneIn(2)) compression.compression = Int4{};
+  auto worker = ps::Worker::Create({.epoch = 5, .local_steps = 2, .compression = compression}, *layout,
+                                   std::vector<float>(5), clock, network, chance);
   if (!server.ok() || !worker.ok()) return "does not start";
   for (uint64_t left = random.Below(60); left > 0; --left) {
     std::string bytes, text;
     Message message = RandomMessage(random, bytes, text);
     if (!random.OneIn(3)) message.layout = layout->fingerprint();
     if (!random.OneIn(3)) message.values = AsBytes(bytes = random.RandomBytes(random.OneIn(2) ? 8 : 4));
+    if (random.OneIn(3)) {
+      message.packed = RandomPayload(random, bytes);
+      message.values = AsBytes(bytes);
+    }
     if (!random.OneIn(3)) {
       message.next = Steps(random, 3);
       message.durable = Steps(random, 3);
@@ -120,12 +151,34 @@ std::string FuzzPsMachines(Mutator& random) {
 
 std::string FuzzPsSetup(Mutator& random) {
   ps::Setup setup{.servers = 3, .workers = 9, .consistency = {ps::Mode::kStale, random.Below(9)}, .rule = Adam{}};
+  setup.values_as = kValueKinds[random.Below(std::size(kValueKinds))];
   for (uint64_t left = random.Below(5); left > 0; --left) setup.tensors.push_back({random.RandomBytes(left), 5});
   std::string payload = Encode(setup);
   const bool valid = random.OneIn(4);
   if (!valid) payload = random.Mutated(std::move(payload));
   // A tensor of 12 bytes takes 40, and once more while their list grows.
   return CheckDecoder(payload, valid, /*factor=*/12, ps::DecodeSetup, [](const ps::Setup& s) { return Encode(s); });
+}
+
+// Values are replaced by those of a payload of as many, or not at all.
+std::string FuzzPsValues(Mutator& random) {
+  const size_t count = 20 + random.Below(600);
+  const std::vector<float> before(count, 7.0f), sent(count, 1.0f);
+  ps::ValueEncoder encoder;
+  const auto& encoded =
+      encoder.Encode(kValueKinds[1 + random.Below(std::size(kValueKinds) - 1)], sent, 1, ps::MakePrivate);
+  std::string bytes(AsText(encoded.words.bytes().first(encoded.bytes)));
+  const bool valid = random.OneIn(4);
+  if (!valid) bytes = random.Mutated(std::move(bytes));
+  std::vector<float> values = before;
+  bool read = false;
+  const int64_t peak = PeakBytes([&] { read = ps::DecodeValues(AsBytes(bytes), values); });
+  if (peak > 0) return "took " + std::to_string(peak) + " bytes";
+  if (valid && !read) return "refused what is valid";
+  if (valid && !std::ranges::all_of(values, [](float value) { return value > 0.99f && value < 1.01f; })) {
+    return "read something else";
+  }
+  return read || values == before ? "" : "changed values, and refused";
 }
 
 std::string FuzzPsManifest(Mutator& random) {

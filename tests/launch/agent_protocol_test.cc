@@ -57,13 +57,20 @@ TEST(AgentProtocolTest, AJobArrivesWhole) {
   EXPECT_EQ(job->first_server * 100 + job->servers * 10 + job->restart_rank, 327u);
 }
 
+TEST(AgentProtocolTest, AHostMayHaveServersAlone) {
+  AgentJob job = SomeJob();
+  job.first_rank = job.size;
+  job.ranks = 0;
+  EXPECT_EQ(DecodeJob(EncodeJob(job))->ranks, 0u);
+}
+
 TEST(AgentProtocolTest, AJobThatCannotBeIsRefused) {
   const auto refused = [](auto change) {
     AgentJob job = SomeJob();
     change(job);
     EXPECT_THAT(DecodeJob(EncodeJob(job)), MatchesStatus(StatusCode::kDataLoss, "malformed"));
   };
-  refused([](AgentJob& job) { job.ranks = 0; });
+  refused([](AgentJob& job) { job.ranks = job.servers = 0; });
   refused([](AgentJob& job) { job.ranks = 4; });
   refused([](AgentJob& job) { job.ranks = UINT32_MAX; });
   refused([](AgentJob& job) { job.first_rank = 6; });

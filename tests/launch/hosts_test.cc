@@ -104,10 +104,23 @@ TEST(HostsTest, RanksFillHostsInOrder) {
 TEST(HostsTest, ServersAreSpreadOverHostsOrStandBesideRanks) {
   const std::vector<HostRanks> hosts = {{"a", 0, 2}, {"b", 2, 1}, {"c", 3, 4}};
   using Placed = std::vector<HostServers>;
-  EXPECT_EQ(PlaceServers(hosts, 0, false), (Placed{{0, 0}, {0, 0}, {0, 0}}));
-  EXPECT_EQ(PlaceServers(hosts, 2, false), (Placed{{0, 0}, {0, 1}, {1, 1}}));
-  EXPECT_EQ(PlaceServers(hosts, 7, false), (Placed{{0, 2}, {2, 2}, {4, 3}}));
-  EXPECT_EQ(PlaceServers(hosts, 7, true), (Placed{{0, 2}, {2, 1}, {3, 4}}));
+  EXPECT_EQ(PlaceServers(hosts, 0, false, {}), (Placed{{0, 0}, {0, 0}, {0, 0}}));
+  EXPECT_EQ(PlaceServers(hosts, 2, false, {}), (Placed{{0, 0}, {0, 1}, {1, 1}}));
+  EXPECT_EQ(PlaceServers(hosts, 7, false, {}), (Placed{{0, 2}, {2, 2}, {4, 3}}));
+  EXPECT_EQ(PlaceServers(hosts, 7, true, {}), (Placed{{0, 2}, {2, 1}, {3, 4}}));
+}
+
+TEST(HostsTest, ServersHaveHostsOfTheirOwn) {
+  const std::vector<HostRanks> ranks = {{"a", 0, 2}, {"b", 2, 1}};
+  const std::vector<HostRanks> all = WithServerHosts(ranks, {"c", "b", "d"});
+  EXPECT_EQ(all, (std::vector<HostRanks>{{"a", 0, 2}, {"b", 2, 1}, {"c", 3, 0}, {"d", 3, 0}}));
+  EXPECT_EQ(RanksText(all[3]), "no rank");
+  using Placed = std::vector<HostServers>;
+  EXPECT_EQ(PlaceServers(all, 4, false, {"c", "b", "d"}), (Placed{{0, 0}, {0, 1}, {1, 1}, {2, 2}}));
+  EXPECT_EQ(PlaceServers(all, 1, false, {"c", "d"}), (Placed{{0, 0}, {0, 0}, {0, 0}, {0, 1}}));
+  EXPECT_EQ(WithServerHosts(ranks, {}), ranks);
+  EXPECT_EQ(*ParseServerHosts("c,me@d"), (std::vector<std::string>{"c", "me@d"}));
+  for (const char* wrong : {"", "c,", "c:2", "c,c"}) EXPECT_FALSE(ParseServerHosts(wrong).ok()) << wrong;
 }
 
 TEST(HostsTest, LoopbackNames) {

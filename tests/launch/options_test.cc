@@ -52,6 +52,14 @@ TEST(OptionsTest, Servers) {
   EXPECT_NE(ErrorOf({"-np", "2", "--servers", "1", "--colocate-servers", "prog"}).find("excludes"), std::string::npos);
   EXPECT_NE(ErrorOf({"-np", "257", "--colocate-servers", "prog"}).find("256 ranks at most"), std::string::npos);
   EXPECT_FALSE(ErrorOf({"-np", "2", "--servers", "257", "prog"}).empty());
+  const auto apart = ParseOptions({"-H", "a:2", "--servers", "2", "--server-hosts", "c,d", "prog"});
+  ASSERT_TRUE(apart.ok());
+  EXPECT_EQ(apart->server_hosts, (std::vector<std::string>{"c", "d"}));
+  EXPECT_NE(ErrorOf({"-H", "a:2", "--server-hosts", "c", "prog"}).find("--servers 2"), std::string::npos);
+  EXPECT_NE(ErrorOf({"-H", "a:2", "--servers", "1", "--server-hosts", "", "prog"}).find("server-hosts"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf({"-np", "2", "--servers", "1", "--server-hosts", "c", "prog"}).find("ranks on hosts"),
+            std::string::npos);
 }
 
 TEST(OptionsTest, OverHosts) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -25,8 +27,20 @@ std::string Text(std::string_view what, const std::vector<uint64_t>& numbers) {
 
 std::vector<Tensor> Tensors(const Plan& plan) {
   std::vector<Tensor> tensors;
-  for (int t = 0; t < plan.tensors; ++t) tensors.push_back({absl::StrCat("t", t), plan.workers});
+  // Fewer elements are not worth a payload.
+  const int more = std::holds_alternative<NoCompression>(plan.compression) ? 0 : 100;
+  for (int t = 0; t < plan.tensors; ++t) tensors.push_back({absl::StrCat("t", t), plan.workers + more});
   return tensors;
+}
+
+constexpr int64_t kColumns = 2;
+
+std::vector<Table> Tables(const Plan& plan) {
+  std::vector<Table> tables;
+  for (int t = 0; t < plan.tables; ++t) {
+    tables.push_back({.name = absl::StrCat("rows", t), .rows = int64_t{1} << 40, .columns = kColumns});
+  }
+  return tables;
 }
 
 }  // namespace
@@ -48,8 +62,8 @@ struct Cluster::Process {
   std::map<int, TimePoint> heard;    // by worker: when its newest life was
   std::set<int> members, gaps;       // gaps: who was given up, or came anew, at some time
   // Of a worker:
-  bool computing = false;
-  uint64_t clock = 0;  // where it was when it ended
+  bool pulling = false, computing = false;  // it waits for rows; it makes a gradient
+  uint64_t clock = 0;                       // where it was when it ended
 };
 
 class Cluster::Link final : public Network {
@@ -64,7 +78,15 @@ class Cluster::Link final : public Network {
 
 Cluster::Cluster(Plan plan) : plan_(std::move(plan)), random_(plan_.seed), chance_(plan_.seed + 1) {
   clock_.Advance(milliseconds(1));
-  layout_.push_back(*Layout::Create(Tensors(plan_), plan_.servers));
+  layout_.push_back(*Layout::Create(Tensors(plan_), plan_.servers, std::nullopt, Tables(plan_)));
+  for (const Table& table : layout_[0].tables()) {
+    auto& own = ids_.emplace_back(static_cast<size_t>(plan_.servers));
+    const auto full = [&](const auto& ids) { return std::ssize(ids) == plan_.workers; };
+    for (int64_t id = 0; !std::ranges::all_of(own, full); id += 1 + id / 1000) {
+      auto& ids = own[static_cast<size_t>(ServerOf(KeyOf(table), id, plan_.servers))];
+      if (!full(ids)) ids.push_back(id);
+    }
+  }
   servers_.resize(static_cast<size_t>(plan_.servers));
   workers_.resize(static_cast<size_t>(plan_.workers));
   saved_.resize(servers_.size());
@@ -109,6 +131,7 @@ void Cluster::StartServer(int number) {
                                .timing = kTiming,
                                .workers = plan_.gather ? plan_.workers : 1,
                                .snapshot_interval = milliseconds(plan_.snapshot_ms),
+                               .values_as = plan_.values_as,
                                .guards = plan_.guards,
                                .applied = [this, &self](const AppliedPush& push) { CheckApplied(self, push); }},
                               layout_[0], clock_, *self.link, disk);
@@ -150,6 +173,7 @@ void Cluster::StartWorker(int number) {
                                  .local_time = milliseconds(5000),
                                  .retain = plan_.retain,
                                  .window = plan_.window,
+                                 .compression = {.compression = plan_.compression, .workers = plan_.workers},
                                  .guards = plan_.guards},
                                 layout_[0], std::vector<float>(static_cast<size_t>(layout_[0].elements())), clock_,
                                 *self.link, chance_);
@@ -200,6 +224,7 @@ void Cluster::Send(Process& from, int to, const Message& message) {
   }
   const bool to_server = !from.is_server;
   if (message.kind == Kind::kPush) {
+    CheckPush(from, to, message);
     most_under_way_ = std::max(most_under_way_, static_cast<size_t>(++under_way_[{from.number, to}]));
   }
   const auto lost = [this](uint64_t one_in) { return one_in > 0 && random_.OneIn(one_in); };
@@ -269,6 +294,16 @@ void Cluster::Tick(const std::shared_ptr<Process>& process) {
 
 void Cluster::Compute(const std::shared_ptr<Process>& process) {
   Worker& worker = *process->worker;
+  if (process->pulling) {
+    if (const auto server = worker.MissingRows()) {
+      last_reason_ = absl::StrCat("rows of server ", *server);
+      return;
+    }
+    process->pulling = false;
+    process->computing = true;
+    return In(1 + static_cast<int64_t>(random_.Below(static_cast<uint64_t>(plan_.compute_ms))),
+              [this, process] { EndStep(process); });
+  }
   if (process->computing || worker.clock() >= plan_.steps || !worker.status().ok()) return;
   if (const auto waiting = worker.WhyWaiting()) {
     last_reason_ = waiting->text;
@@ -277,6 +312,10 @@ void Cluster::Compute(const std::shared_ptr<Process>& process) {
   if (!worker.Begin().ok()) return Wrong("a step that may begin does not");
   ever_local_ = ever_local_ || worker.local_steps() > 0;
   if (worker.local_steps() > plan_.local_steps) Wrong("too many steps without a server");
+  if (plan_.tables > 0) {
+    process->pulling = true;
+    return AskRows(*process);
+  }
   process->computing = true;
   In(1 + static_cast<int64_t>(random_.Below(static_cast<uint64_t>(plan_.compute_ms))),
      [this, process] { EndStep(process); });
@@ -289,11 +328,15 @@ void Cluster::EndStep(const std::shared_ptr<Process>& process) {
   process->computing = false;
   std::vector<float> gradient(worker.model().size());
   for (const Partition& partition : layout_[0].partitions()) {
+    if (partition.table >= 0) break;
     gradient[static_cast<size_t>(partition.offset + process->number)] = 1;
+    for (auto i = plan_.workers; i < partition.count; ++i) {
+      gradient[static_cast<size_t>(partition.offset + i)] = static_cast<float>((i * 7 + worker.clock() * 13) % 11) - 5;
+    }
   }
   const uint64_t step = worker.clock();
   // First, for End sends.
-  const bool status = worker.End(gradient).ok();
+  const bool status = worker.End(gradient, RowsOf(process->number)).ok();
   if (!status) return Wrong("a step does not end");
   if (worker.clock() == step + 1) {
     ended_[static_cast<size_t>(process->number)][process->incarnation] |= uint64_t{1} << step;
@@ -301,11 +344,40 @@ void Cluster::EndStep(const std::shared_ptr<Process>& process) {
   Wake(process);
 }
 
+// All workers' rows of one table, some twice.
+void Cluster::AskRows(Process& process) {
+  const auto table = static_cast<size_t>(process.worker->clock()) % ids_.size();
+  std::vector<int64_t> ids;
+  for (const auto& own : ids_[table]) {
+    ids.insert(ids.end(), own.rbegin(), own.rend());
+    ids.push_back(own[0]);
+  }
+  if (!process.worker->AskRows(static_cast<int>(table), ids).ok()) Wrong("rows are not asked for");
+}
+
+std::vector<Floats> Cluster::RowsOf(int worker) const {
+  std::vector<Floats> rows;
+  for (size_t table = 0; table < ids_.size(); ++table) {
+    std::vector<int64_t> ids;
+    std::vector<float> gradients;
+    for (const float piece : {0.25f, 0.75f}) {
+      for (const auto& own : ids_[table]) {
+        ids.push_back(own[static_cast<size_t>(worker)]);
+        gradients.insert(gradients.end(), {piece, 2 * piece});
+      }
+    }
+    auto packed = *PackRows(layout_[0].tables()[table], plan_.servers, ids, gradients);
+    std::ranges::move(packed, std::back_inserter(rows));
+  }
+  return rows;
+}
+
 bool Cluster::Done() const {
   for (int worker = 0; worker < plan_.workers; ++worker) {
     if (gone_.contains(worker)) continue;
     const Process* process = Current(false, worker);
-    if (process == nullptr || process->computing || process->worker->clock() < plan_.steps) return false;
+    if (process == nullptr || process->pulling || process->computing || process->worker->clock() < plan_.steps)
+      return false;
     if (process->worker->WhyWaiting()) return false;  // the last values too
   }
   for (int server = 0; server < plan_.servers; ++server) {
@@ -376,7 +448,8 @@ void Cluster::CheckSent(Process& server, int worker, const Message& message) {
     const auto& lives = workers_[w];
     if (message.to >= lives.back()->incarnation) Wrong("the newest life of a worker is refused");
   }
-  if (message.kind == Kind::kValues) CheckValues(server, worker, message);
+  if (message.kind == Kind::kValues || message.kind == Kind::kRows) CheckValues(server, worker, message);
+  if (message.kind == Kind::kRows) CheckRows(server, message);
 }
 
 // The worker goes on to step `clock` with these values: how far must the others have come, and what must be in them?
@@ -404,6 +477,43 @@ void Cluster::CheckValues(Process& server, int worker, const Message& message) {
     if (gaps || server.incarnation > 1 || !process.alive) continue;
     if ((before & ~in) != 0) Wrong(Text("pushes are missing in values: worker, step, of worker, its step", who));
   }
+}
+
+// What is sent is what was applied: no push twice, none missing, none of another table.
+void Cluster::CheckRows(Process& server, const Message& message) {
+  std::vector<float> sent(message.values.size() / sizeof(float));
+  if (std::ssize(sent) != kColumns * plan_.workers) return Wrong("rows are sent that were not asked for");
+  std::memcpy(sent.data(), message.values.data(), message.values.size());
+  const std::vector<float> expected = Expected(server, message.slot);
+  for (size_t worker = 0; worker < expected.size(); ++worker) {  // whose ids rise with their number
+    if (std::abs(sent[2 * worker] - expected[worker]) > 1e-3f) Wrong(Text("rows are not what was applied", {worker}));
+    if (sent[2 * worker + 1] != 2 * sent[2 * worker]) Wrong(Text("a row has another's values", {worker}));
+  }
+}
+
+std::vector<float> Cluster::Expected(const Process& server, size_t slot) const {
+  std::vector<float> expected;
+  const std::vector<uint64_t>& history = server.history[slot];
+  for (const uint64_t own : history) {
+    expected.push_back(static_cast<float>(std::popcount(own)));
+    if (plan_.consistency.mode != Mode::kSynchronous) continue;
+    expected.back() = 0;
+    for (uint64_t step = 0; step < plan_.steps; ++step) {
+      const auto has = [step](uint64_t steps) { return (steps >> step & 1) != 0; };
+      if (has(own)) expected.back() += 1.0f / static_cast<float>(std::ranges::count_if(history, has));
+    }
+  }
+  return expected;
+}
+
+std::vector<float> Cluster::ValuesOf(const Process& server, size_t slot) const {
+  const Shard& shard = server.server->shard(static_cast<int>(slot));
+  if (shard.rows() == nullptr) return {shard.values().begin(), shard.values().end()};
+  const auto table = slot + ids_.size() - server.history.size();
+  std::vector<float> rows(ids_[table][static_cast<size_t>(server.number)].size() * kColumns), values;
+  shard.rows()->Read(std::as_bytes(std::span(ids_[table][static_cast<size_t>(server.number)])), rows);
+  for (size_t i = 0; i < rows.size(); i += kColumns) values.push_back(rows[i]);
+  return values;
 }
 
 void Cluster::CheckExpired(Process& server) {
@@ -439,19 +549,77 @@ void Cluster::CheckRestored(Process& server) {
   }
 }
 
+void Cluster::CheckPush(const Process& worker, int server, const Message& message) {
+  const bool of_table = IsOfTable(server, message.slot);
+  if (of_table && message.packed != 0) return Wrong("rows are pushed as a payload");
+  if (!compressed() || of_table) return;
+  const auto number = static_cast<size_t>(worker.number);
+  const auto slot = static_cast<size_t>(message.slot);
+  const auto& partition = layout_[0].partitions()[static_cast<size_t>(layout_[0].OfServer(server)[slot])];
+  const Floats pushed = message.packed == 0 ? Floats::CopyOf(message.values)
+                                            : PushDecoder().Decode(message.values.first(message.packed),
+                                                                   static_cast<size_t>(partition.count));
+  if (static_cast<int64_t>(pushed.size()) != partition.count) return Wrong("a push is not what it says");
+  const Sent sent{XXH3_64bits(message.values.data(), message.values.size()), pushed.span()[number]};
+  const auto [known, first] = sent_[{server, slot, number, message.sequence}].try_emplace(worker.incarnation, sent);
+  if (!first && known->second.hash != sent.hash) {
+    Wrong(Text("what is pushed again is something else: worker, step", {number, message.sequence}));
+  }
+}
+
+std::optional<float> Cluster::Pushed(int server, size_t slot, size_t worker, uint64_t step) const {
+  if (!compressed() || IsOfTable(server, slot)) return 1.0f;
+  const auto found = sent_.find({server, slot, worker, step});
+  if (found == sent_.end()) return std::nullopt;
+  const float own = found->second.begin()->second.own;
+  for (const auto& [_, sent] : found->second) {
+    if (sent.own != own) return std::nullopt;
+  }
+  return own;
+}
+
+// What a worker's element has of these steps, if that is known.
+std::optional<float> Cluster::SumOf(int server, size_t slot, size_t worker, uint64_t steps) const {
+  float sum = 0;
+  for (; steps != 0; steps &= steps - 1) {
+    const auto pushed = Pushed(server, slot, worker, static_cast<uint64_t>(std::countr_zero(steps)));
+    if (!pushed) return std::nullopt;
+    sum += *pushed;
+  }
+  return sum;
+}
+
+// What all workers' elements have together of the means of these steps' pushes.
+std::optional<float> Cluster::MeansOf(int server, size_t slot, const std::vector<uint64_t>& history) const {
+  float means = 0;
+  for (uint64_t step = 0; step < plan_.steps; ++step) {
+    float sum = 0, pushes = 0;
+    for (size_t worker = 0; worker < history.size(); ++worker) {
+      const uint64_t bit = history[worker] & (uint64_t{1} << step);
+      const auto pushed = SumOf(server, slot, worker, bit);
+      if (!pushed) return std::nullopt;
+      sum += *pushed;
+      pushes += bit != 0 ? 1 : 0;
+    }
+    means += pushes > 0 ? sum / pushes : 0;
+  }
+  return means;
+}
+
 void Cluster::CheckEnd() {
   const bool synchronous = plan_.consistency.mode == Mode::kSynchronous;
   for (int number = 0; number < plan_.servers; ++number) {
     const Process& process = *Current(true, number);
     for (size_t slot = 0; slot < process.history.size(); ++slot) {
-      const std::span<const float> values = process.server->shard(static_cast<int>(slot)).values();
-      uint64_t any = 0;
-      float sum = 0;
+      const std::vector<float> values = ValuesOf(process, slot), expected = Expected(process, slot);
+      const bool plain = !compressed() || IsOfTable(number, slot);
+      float all = 0;
       for (size_t worker = 0; worker < workers_.size(); ++worker) {
         const uint64_t in = process.history[slot][worker];
-        any |= in;
-        sum += values[worker];
-        if (!synchronous && values[worker] != static_cast<float>(std::popcount(in))) {
+        all += values[worker];
+        const auto sum = plain ? expected[worker] : SumOf(number, slot, worker, in);
+        const bool judged = plain || !synchronous;
+        if (judged && sum && std::abs(values[worker] - *sum) > (plain && !synchronous ? 0.0f : 1e-3f)) {
           Wrong(Text("values do not hold what was applied: of worker", {worker}));
         }
         // Who lived to the end, and kept all until it was safe, has lost nothing. Late steps count for nobody in BSP.
@@ -461,13 +629,20 @@ void Cluster::CheckEnd() {
           Wrong(Text("pushes are lost: of worker, steps, applied", {worker, ended, in}));
         }
       }
-      if (synchronous && std::abs(sum - static_cast<float>(std::popcount(any))) > 0.01f) {
-        Wrong("the mean of a step is no mean");
-      }
+      const auto means = MeansOf(number, slot, process.history[slot]);
+      if (synchronous && means && std::abs(all - *means) > 0.01f) Wrong("the mean of a step is no mean");
     }
   }
   const std::span<const float> model = Current(false, 0)->worker->model();
   final_model_.assign(model.begin(), model.end());
+  for (int number = 0; number < plan_.servers; ++number) {
+    const Process& process = *Current(true, number);
+    for (size_t slot = process.history.size() - ids_.size(); slot < process.history.size(); ++slot) {
+      std::ranges::copy(ValuesOf(process, slot), std::back_inserter(final_model_));
+      const size_t touched = process.server->shard(static_cast<int>(slot)).rows()->touched();
+      if (touched > workers_.size()) Wrong("a server holds rows that nobody has pushed");
+    }
+  }
 }
 
 Plan RandomPlan(uint64_t seed) {
@@ -514,6 +689,12 @@ Plan RandomPlan(uint64_t seed) {
   }
   // Half of them with credit for one to three partitions.
   if (random.OneIn(2)) plan.window = static_cast<size_t>(between(1, 3) * plan.workers) * sizeof(float);
+  if (random.OneIn(2)) plan.tables = static_cast<int>(between(1, 2));
+  if (random.OneIn(3)) {
+    const Compression kinds[] = {Fp16{}, Int8{}, Int4{}, TopK{.sparsity = 0.9}, Dgc{.sparsity = 0.9, .momentum = 0.5f}};
+    plan.compression = kinds[random.Below(std::size(kinds))];
+  }
+  if (random.OneIn(4)) plan.values_as = compression::PayloadKind::kInt8;
   return plan;
 }
 

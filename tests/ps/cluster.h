@@ -2,13 +2,15 @@
 // clock of its own: the same plan gives the same run, byte for byte. Checks after every event what must always hold.
 //
 // Each partition has an element for every worker. A worker's gradient is 1 at its own element, and servers sum: so that
-// values show whose pushes they hold, and how many.
+// values show whose pushes they hold, and how many. Where pushes are compressed it is what was decoded that they show.
+// Each server's part of a table has a row for every worker, which each step pushes in two pieces, and pulls.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <queue>
 #include <set>
 #include <string>
@@ -43,7 +45,7 @@ struct Blow {
 
 struct Plan {
   uint64_t seed = 0;
-  int workers = 2, servers = 1, tensors = 2;
+  int workers = 2, servers = 1, tensors = 2, tables = 0;
   Consistency consistency{};
   uint64_t steps = 10;  // at most 60
   bool gather = false;  // the first step waits for all workers
@@ -54,6 +56,10 @@ struct Plan {
   int64_t compute_ms = 20;  // at most, of a step
   // Of a message: one in so many; 0: none.
   uint64_t drop = 0, duplicate = 0, delay = 0;
+  // Anything else than none: gradients have further elements, all of which change from step to step. It may not send
+  // what is not there, as signs do.
+  Compression compression = NoCompression{};
+  compression::PayloadKind values_as = compression::PayloadKind::kF32;
   std::vector<Blow> blows{};
   Guards guards{};
 };
@@ -107,6 +113,8 @@ class Cluster {
   void Tick(const std::shared_ptr<Process>& process);
   void Compute(const std::shared_ptr<Process>& process);
   void EndStep(const std::shared_ptr<Process>& process);
+  void AskRows(Process& process);
+  std::vector<Floats> RowsOf(int worker) const;  // what a step pushes
   bool Done() const;
   Process* Current(bool server, int number) const;
 
@@ -115,12 +123,26 @@ class Cluster {
   void CheckApplied(Process& server, const AppliedPush& push);
   void CheckSent(Process& server, int worker, const Message& message);
   void CheckValues(Process& server, int worker, const Message& message);
+  void CheckRows(Process& server, const Message& message);
+  std::vector<float> ValuesOf(const Process& server, size_t slot) const;  // by worker
+  std::vector<float> Expected(const Process& server, size_t slot) const;  // the same, of what was applied
   void CheckRestored(Process& server);
   void CheckExpired(Process& server);
   void CheckEnd();
+  void CheckPush(const Process& worker, int server, const Message& message);
+  bool IsOfTable(int server, size_t slot) const {
+    return layout_[0].partitions()[static_cast<size_t>(layout_[0].OfServer(server)[slot])].table >= 0;
+  }
+  bool compressed() const { return !std::holds_alternative<NoCompression>(plan_.compression); }
+  // What the worker pushed to its own element of the server's partition in that step, or nothing where two of its lives
+  // pushed something else.
+  std::optional<float> Pushed(int server, size_t slot, size_t worker, uint64_t step) const;
+  std::optional<float> SumOf(int server, size_t slot, size_t worker, uint64_t steps) const;
+  std::optional<float> MeansOf(int server, size_t slot, const std::vector<uint64_t>& history) const;
 
   Plan plan_;
-  std::vector<Layout> layout_;  // one
+  std::vector<Layout> layout_;                          // one
+  std::vector<std::vector<std::vector<int64_t>>> ids_;  // by table, server, worker: its row there
   ManualClock clock_;
   support::Mutator random_;
   Chance chance_;
@@ -137,6 +159,12 @@ class Cluster {
   std::map<Life, uint64_t> granted_;      // the furthest floor that a server told it
   std::map<Life, uint64_t> joined_;       // the floor that it began with
   std::set<Life> jumped_;                 // those that went on from another
+  struct Sent {
+    uint64_t hash = 0;
+    float own = 0;
+  };
+  using Place = std::tuple<int, size_t, size_t, uint64_t>;  // server, slot, worker, step
+  std::map<Place, std::map<uint64_t, Sent>> sent_;          // of what is compressed, by incarnation
   std::string wrong_;
   std::string last_reason_;
   std::vector<float> final_model_;

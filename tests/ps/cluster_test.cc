@@ -24,6 +24,24 @@ TEST(ClusterTest, FaultlessRunsEndInTheSameModel) {
   }
 }
 
+TEST(ClusterTest, TablesAreTrainedBesideWeightsOrAlone) {
+  for (const Consistency& consistency : kEach) {
+    for (const int tensors : {0, 3}) {
+      Cluster cluster({.workers = 5,
+                       .servers = 3,
+                       .tensors = tensors,
+                       .tables = 2,
+                       .consistency = consistency,
+                       .steps = 20,
+                       .gather = true});
+      ASSERT_EQ(cluster.Run(), "");
+      EXPECT_EQ(std::ssize(cluster.final_model()), 5 * (tensors + 2 * 3));
+      if (consistency.mode != Mode::kSynchronous) continue;  // who comes late has made fewer steps
+      for (const float value : cluster.final_model()) EXPECT_NEAR(value, 4.0f, 1e-4f);
+    }
+  }
+}
+
 TEST(ClusterTest, NoMoreIsUnderWayThanTheWindowHolds) {
   for (const Consistency& consistency : kEach) {
     const Plan plan{.workers = 3, .tensors = 8, .consistency = consistency, .steps = 20, .gather = true};
@@ -65,6 +83,7 @@ TEST(ClusterTest, SameSeedSameBytes) {
 TEST(ClusterTest, ServersThatDieCostNothingWhileWorkersLive) {
   Plan plan{
       .workers = 4, .servers = 2, .tensors = 4, .steps = 40, .gather = true, .local_steps = 3, .snapshot_ms = 150};
+  plan.tables = 1;
   Cluster calm(plan);
   ASSERT_EQ(calm.Run(), "");
   using Kind = Blow::Kind;

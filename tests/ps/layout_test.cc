@@ -67,6 +67,20 @@ TEST(LayoutTest, ANewServerTakesLittleMoreThanItsShare) {
   EXPECT_LE(moved, 400);  // a fifth would be least; modulo would move 800
 }
 
+TEST(LayoutTest, PartitionsAreAsSmallAsAnEvenShareNeeds) {
+  EXPECT_EQ(DefaultPartitionBytes(0, 1), 256 << 10);
+  EXPECT_EQ(DefaultPartitionBytes(1'000'000, 256), 256 << 10);
+  EXPECT_EQ(DefaultPartitionBytes(25'500'000, 4), 832 << 10);
+  EXPECT_EQ(DefaultPartitionBytes(INT64_MAX / 4, 1), kPartitionBytes);
+  for (const int servers : {1, 2, 3, 4, 7}) {
+    const Tensor tensor{"weights", 25'500'001};
+    const Layout layout = *Layout::Create(std::span(&tensor, 1), servers);
+    for (int server = 0; server < servers; ++server) {
+      EXPECT_LE(static_cast<double>(layout.BytesOf(server) * servers), 1.04 * 4 * 25'500'001) << servers;
+    }
+  }
+}
+
 TEST(LayoutTest, FingerprintsDifferWhereLayoutsDo) {
   const std::vector<Tensor> tensors = {{"a", 10}, {"b", 20}}, turned = {{"b", 20}, {"a", 10}},
                             other = {{"a", 20}, {"b", 10}};

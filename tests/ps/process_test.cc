@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <fstream>
 #include <functional>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,6 +24,8 @@
 #include "ps/process/client.h"
 #include "ps/process/server_process.h"
 #include "ps/process/setup.h"
+#include "ps/pull_codec.h"
+#include "ps/push_codec.h"
 #include "support/mutator.h"
 #include "support/status_matchers.h"
 #include "support/temporary.h"
@@ -98,10 +102,13 @@ class ProcessTest : public testing::Test {
         .host = host_,
         .worker = {.worker = worker, .epoch = 3, .incarnation = life, .retain = 64, .has_first_values = worker == 0},
         .setup = {.tensors = Tensors(),
+                  .tables = tables_,
                   .workers = workers_,
                   .consistency = consistency_,
                   .rule = Momentum{.learning_rate = 0.5f},
-                  .snapshot_interval = milliseconds(200)}};
+                  .snapshot_interval = milliseconds(200),
+                  .values_as = values_as_}};
+    options.worker.compression = compression_;
     for (const auto& server : servers_) options.servers.push_back(server->endpoint());
     model.assign(Elements(), worker == 0 ? 2.0f : -1.0f);
     std::vector<std::span<float>> weights;
@@ -147,20 +154,60 @@ class ProcessTest : public testing::Test {
     return models[0];
   }
 
+  // What workers have after so many steps: of the servers' values what they are rounded to.
   std::vector<float> Reference(int steps) const {
-    std::vector<float> model(Elements(), 2.0f), mean(Elements());
+    const Layout layout = *Layout::Create(Tensors(), 1);
+    std::vector<PushCodec> codecs;
+    for (int worker = 0; worker < workers_; ++worker) {
+      codecs.push_back(*PushCodec::Create(compression_, layout, worker));
+    }
+    std::vector<float> model(Elements(), 2.0f), sum(Elements()), pulled = Rounded(model, layout);
     const auto count = static_cast<int64_t>(Elements());
     Optimizer optimizer = *Optimizer::Create(Momentum{.learning_rate = 0.5f}, std::span(&count, 1));
     for (int step = 0; step < steps; ++step) {
-      for (size_t i = 0; i < mean.size(); ++i) {
-        float sum = 0;
-        for (int worker = 0; worker < workers_; ++worker) {
-          sum += model[i] * 0.5f + static_cast<float>((i + static_cast<size_t>(worker)) % 7);
-        }
-        mean[i] = sum * (1.0f / static_cast<float>(workers_));
+      sum.assign(sum.size(), 0.0f);
+      for (int worker = 0; worker < workers_; ++worker) {
+        const std::vector<float> pushed = Pushed(codecs[static_cast<size_t>(worker)], layout, worker, step, pulled);
+        for (size_t i = 0; i < sum.size(); ++i) sum[i] += pushed[i];
       }
+      for (float& mean : sum) mean *= 1.0f / static_cast<float>(workers_);
       EXPECT_THAT(optimizer.SetLearningRate(RateOf(step)), IsOk());
-      EXPECT_THAT(optimizer.Step(0, model, mean), IsOk());
+      EXPECT_THAT(optimizer.Step(0, model, sum), IsOk());
+      pulled = Rounded(model, layout);
+    }
+    return pulled;
+  }
+
+  static std::span<float> PartOf(std::vector<float>& all, const Partition& partition) {
+    return std::span(all).subspan(static_cast<size_t>(partition.offset), static_cast<size_t>(partition.count));
+  }
+
+  // A worker's gradient, as servers are to read it.
+  static std::vector<float> Pushed(PushCodec& codec, const Layout& layout, int worker, int step,
+                                   const std::vector<float>& model) {
+    std::vector<float> gradient(model.size());
+    for (size_t i = 0; i < gradient.size(); ++i) {
+      gradient[i] = model[i] * 0.5f + static_cast<float>((i + static_cast<size_t>(worker)) % 7);
+    }
+    EXPECT_THAT(codec.BeginStep(static_cast<uint64_t>(step), gradient), IsOk());
+    PushDecoder decoder;
+    for (size_t i = 0; i < layout.partitions().size(); ++i) {
+      const std::span<float> part = PartOf(gradient, layout.partitions()[i]);
+      const PushCodec::Encoded encoded = codec.Encode(i, part);
+      const Floats read = encoded.payload ? decoder.Decode(encoded.bytes, part.size()) : Floats::CopyOf(encoded.bytes);
+      EXPECT_EQ(read.size(), part.size());
+      std::ranges::copy(read.span(), part.begin());
+    }
+    return gradient;
+  }
+
+  std::vector<float> Rounded(std::vector<float> model, const Layout& layout) const {
+    for (const Partition& partition : layout.partitions()) {
+      if (values_as_ == compression::PayloadKind::kF32) continue;
+      const std::span<float> part = PartOf(model, partition);
+      ValueEncoder encoder;
+      const ValueEncoder::Encoded& encoded = encoder.Encode(values_as_, part, 0, MakePrivate);
+      EXPECT_TRUE(encoded.bytes == 0 || DecodeValues(encoded.words.bytes().first(encoded.bytes), part));
     }
     return model;
   }
@@ -168,7 +215,10 @@ class ProcessTest : public testing::Test {
   std::unique_ptr<support::TemporaryDirectory> folder_ = std::make_unique<support::TemporaryDirectory>();
   int workers_ = 2;
   Consistency consistency_{};
+  PushCompression compression_{};
+  compression::PayloadKind values_as_ = compression::PayloadKind::kF32;
   std::string host_;  // the workers'; the servers' is empty
+  std::vector<Table> tables_;
   std::vector<std::unique_ptr<Serving>> servers_;
 };
 
@@ -206,6 +256,142 @@ TEST_F(ProcessTest, AServerThatDiesAndComesBackCostsNoStep) {
     server.Start();
   };
   EXPECT_EQ(Train(8, strike), Reference(8));
+}
+
+// Some rows in each step, one of them twice, by the step and the worker.
+std::vector<int64_t> RowsOf(int worker, int step) {
+  return {step, 40 + worker, 2 * step + worker, step, 20 + step * worker};
+}
+
+// Of what was pulled: rows that are late or lost show.
+std::vector<float> GradientsOf(const std::vector<float>& values, int worker) {
+  std::vector<float> gradients;
+  for (size_t i = 0; i < values.size(); ++i) {
+    gradients.push_back(values[i] * 0.5f + static_cast<float>((i + static_cast<size_t>(worker)) % 7));
+  }
+  return gradients;
+}
+
+std::vector<float> ReferenceRows(const Table& table, int workers, int steps, float (*rate)(int)) {
+  const auto columns = static_cast<size_t>(table.columns);
+  std::vector<float> weights(static_cast<size_t>(table.rows) * columns);
+  const auto row = [&](int64_t id) { return std::span(weights).subspan(static_cast<size_t>(id) * columns, columns); };
+  for (int64_t id = 0; id < table.rows; ++id) MakeRow(table, KeyOf(table), id, row(id));
+  const auto count = static_cast<int64_t>(weights.size());
+  Optimizer optimizer = *Optimizer::Create(Momentum{.learning_rate = 0.5f}, std::span(&count, 1));
+  for (int step = 0; step < steps; ++step) {
+    std::map<int64_t, std::vector<float>> sums;
+    for (int worker = 0; worker < workers; ++worker) {
+      const std::vector<int64_t> ids = RowsOf(worker, step);
+      std::vector<float> values;
+      for (const int64_t id : ids) std::ranges::copy(row(id), std::back_inserter(values));
+      const std::vector<float> gradients = GradientsOf(values, worker);
+      std::map<int64_t, std::vector<float>> own;
+      for (size_t i = 0; i < gradients.size(); ++i) {
+        own.try_emplace(ids[i / columns], std::vector<float>(columns, -0.0f)).first->second[i % columns] +=
+            gradients[i];
+      }
+      for (const auto& [id, sum] : own) {
+        std::vector<float>& total = sums.try_emplace(id, std::vector<float>(columns, -0.0f)).first->second;
+        for (size_t c = 0; c < columns; ++c) total[c] += sum[c];
+      }
+    }
+    std::vector<int64_t> ids;
+    std::vector<float> means;
+    for (const auto& [id, sum] : sums) {
+      ids.push_back(id);
+      for (const float value : sum) means.push_back(value * (1.0f / static_cast<float>(workers)));
+    }
+    EXPECT_THAT(optimizer.SetLearningRate(rate(step)), IsOk());
+    EXPECT_THAT(optimizer.StepRows(0, weights, table.rows, {ids, {means.data(), std::ssize(means), DType::kF32}}),
+                IsOk());
+  }
+  return weights;
+}
+
+TEST_F(ProcessTest, ATableIsTrainedToTheBitThoughServersDie) {
+  constexpr int kSteps = 8;
+  const Table table{.name = "rows", .rows = 64, .columns = 3, .first = UniformRows{0.5f, 3}};
+  tables_ = {{.name = "other", .rows = 5}, table};
+  StartServers(2);
+  std::vector<std::thread> threads;
+  std::vector<std::vector<float>> ends(2);
+  for (int worker = 0; worker < workers_; ++worker) {
+    threads.emplace_back([&, worker] {
+      std::vector<float> model, gradient(Elements());
+      auto client = Worker(worker, model);
+      for (int step = 0; step < kSteps; ++step) {
+        ASSERT_THAT(client->Begin(Soon()).status(), IsOk());
+        if (worker == 1 && (step == 2 || step == 5)) {  // in the middle of a step, whose rows are then asked for
+          servers_[step == 2 ? 0 : 1]->Kill();
+          servers_[step == 2 ? 0 : 1]->Start();
+        }
+        const std::vector<int64_t> ids = RowsOf(worker, step);
+        std::vector<float> values(ids.size() * 3);
+        ASSERT_THAT(client->PullRows(1, ids, values, Soon()), IsOk());
+        std::vector<Floats> rows(2);  // of the other table: none
+        std::ranges::move(*PackRows(table, 2, ids, GradientsOf(values, worker)), std::back_inserter(rows));
+        ASSERT_THAT(client->End(gradient, RateOf(step), std::move(rows)), IsOk());
+      }
+      ASSERT_THAT(client->Begin(Soon()).status(), IsOk());
+      std::vector<int64_t> all(64);
+      for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int64_t>(i);
+      std::vector<float>& end = ends[static_cast<size_t>(worker)];
+      end.resize(64 * 3);
+      ASSERT_THAT(client->PullRows(1, all, end, Soon()), IsOk());
+      EXPECT_THAT(client->PullRows(2, all, end, Soon()),
+                  MatchesStatus(absl::StatusCode::kInvalidArgument, "no table 2"));
+      ASSERT_THAT(client->Deliver(Soon()), IsOk());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const std::vector<float> expected = ReferenceRows(table, workers_, kSteps, RateOf);
+  EXPECT_EQ(ends[0], expected);
+  EXPECT_EQ(ends[1], expected);
+}
+
+TEST_F(ProcessTest, RowsThatDoNotComeSayWhoHasThem) {
+  tables_ = {{.name = "rows", .rows = 64, .columns = 3}};
+  StartServers(1);
+  workers_ = 1;
+  std::vector<float> model, values(3, -7.0f);
+  auto client = Worker(0, model);
+  const int64_t id = 5;
+  EXPECT_THAT(client->PullRows(0, std::span(&id, 1), values, Soon()),
+              MatchesStatus(absl::StatusCode::kFailedPrecondition, "no step has begun"));
+  ASSERT_THAT(client->Begin(Soon()).status(), IsOk());
+  servers_[0]->Kill();
+  EXPECT_THAT(client->PullRows(0, std::span(&id, 1), values, std::chrono::steady_clock::now() + milliseconds(300)),
+              MatchesStatus(absl::StatusCode::kDeadlineExceeded, "server 0 has not sent its rows"));
+  EXPECT_EQ(values, std::vector<float>(3, -7.0f));
+  servers_[0]->Start();
+  EXPECT_THAT(client->PullRows(0, std::span(&id, 1), values, Soon()), IsOk());
+  EXPECT_EQ(values, std::vector<float>(3, 0.0f));
+}
+
+// What is pushed again to a server that came back is what was pushed first: encoded anew, it would have what the codec
+// had kept twice.
+TEST_F(ProcessTest, CompressedTrainingIsThatOfWhatWasDecodedToTheBit) {
+  using compression::PayloadKind;
+  const std::pair<Compression, PayloadKind> kinds[] = {{Int4{}, PayloadKind::kF16},
+                                                       {Dgc{.sparsity = 0.9}, PayloadKind::kInt8}};
+  for (const auto& [codec, values] : kinds) {
+    compression_ = {.compression = codec, .workers = workers_, .dense = {false, false, false, true}};
+    values_as_ = values;
+    for (const char* const host : {"", "another host"}) {
+      host_ = host;
+      servers_.clear();
+      folder_ = std::make_unique<support::TemporaryDirectory>();
+      StartServers(2);
+      const auto strike = [&](int worker, int step) {
+        if (worker != 1 || (step != 2 && step != 4)) return;
+        Serving& server = *servers_[step == 2 ? 0 : 1];
+        server.Kill();
+        server.Start();
+      };
+      EXPECT_EQ(Train(6, strike), Reference(6)) << CompressionName(codec) << " " << host;
+    }
+  }
 }
 
 TEST_F(ProcessTest, AWorkerThatStartsAnewGoesOnWhereTheOthersAre) {
@@ -377,6 +563,8 @@ TEST(SetupTest, ComesBackAsItWas) {
   for (const Rule& rule : {Rule{}, Rule{Sgd{0.1f, 0.2f}}, Rule{Momentum{0.1f, 0.2f, true, 0.3f}},
                            Rule{Adam{1, 2, 3, 4, 5}}, Rule{Adagrad{1, 2, 3, 4}}}) {
     const ps::Setup setup{.tensors = {{"weights", 5}, {"b", 0}},
+                          .tables = {{.name = "words", .rows = 9, .columns = 3, .first = UniformRows{0.5f, 7}},
+                                     {.name = "x", .rows = 1, .first = ConstantRows{2}}},
                           .servers = 3,
                           .workers = 9,
                           .consistency = {Mode::kStale, 4},
@@ -388,6 +576,9 @@ TEST(SetupTest, ComesBackAsItWas) {
     EXPECT_EQ(Encode(*back), bytes);
     EXPECT_EQ(back->tensors[0].name, "weights");
     EXPECT_EQ(back->tensors[0].count, 5);
+    EXPECT_EQ(back->tables[0].columns, 3);
+    EXPECT_EQ(std::get<UniformRows>(back->tables[0].first).seed, 7u);
+    EXPECT_EQ(std::get<ConstantRows>(back->tables[1].first).value, 2.0f);
     EXPECT_EQ(back->servers, 3);
     EXPECT_EQ(back->workers, 9);
     for (size_t cut = 0; cut < bytes.size(); ++cut) {

@@ -31,8 +31,8 @@ TEST(WireTest, APushAsItIsInTheDocument) {
     bytes[0] = value;
     return bytes;
   };
-  const std::string zeros(8, '\0'), slot("\x03\0\0\0", 4), one("\0\0\x80\x3f", 4), two("\0\0\0\x40", 4);
-  EXPECT_EQ(bytes, absl::StrCat("\x05", u64(1), u64(2), zeros, slot, u64(4), u64(5), two, one));
+  const std::string zeros(8, '\0'), u32(4, '\0'), slot("\x03\0\0\0", 4), one("\0\0\x80\x3f", 4), two("\0\0\0\x40", 4);
+  EXPECT_EQ(bytes, absl::StrCat("\x05", u64(1), u64(2), zeros, slot, u64(4), u64(5), two, u32, one));
   const auto message = Decode(bytes);
   ASSERT_THAT(message, IsOk());
   EXPECT_EQ(message->sequence, 5u);

@@ -161,6 +161,15 @@ TEST(DistributedOptimizer, ByServersIsOneARuntimeAndAwaitsNothingBeforeItsStart)
     const auto runtime = JoinJob(rank);
     EXPECT_THAT(ParameterServerClient::Create(runtime->world(), Sgd{}, {.local_steps = 256}),
                 MatchesStatus(StatusCode::kInvalidArgument, "255 at most"));
+    const auto expect = [&](const OptimizerConfig& rule, const Compression& compression, const char* text) {
+      EXPECT_THAT(ParameterServerClient::Create(runtime->world(), rule, {.compression = compression}),
+                  MatchesStatus(StatusCode::kInvalidArgument, text));
+    };
+    expect(Sgd{}, PowerSgd{}, "powersgd");
+    expect(Sgd{}, TopK{.sparsity = 1}, "sparsity");
+    expect(Adam{}, Dgc{}, "Adam");
+    expect(Sgd{}, Dgc{}, "two momentums");
+    expect(Momentum{.weight_decay = 0.1f}, Dgc{}, "weight decay");
     std::vector<float> weights(3), gradient(3);
     auto first = DistributedOptimizer::Create(runtime->world(), Sgd{}).value();
     ASSERT_THAT(first->Register("w", weights), IsOk());

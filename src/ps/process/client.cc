@@ -11,7 +11,8 @@ namespace gyre::ps {
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Create(ClientOptions options,
                                                        std::span<const std::span<float>> weights) {
-  ASSIGN_OR_RETURN(Layout layout, Layout::Create(options.setup.tensors, static_cast<int>(options.servers.size())));
+  ASSIGN_OR_RETURN(Layout layout, Layout::Create(options.setup.tensors, static_cast<int>(options.servers.size()),
+                                                 std::nullopt, options.setup.tables));
   options.setup.servers = layout.servers();
   options.worker.rule = options.setup.rule;
   ASSIGN_OR_RETURN(auto loop, EventLoop::Create());
@@ -48,19 +49,38 @@ absl::StatusOr<uint64_t> Client::Begin(TimePoint deadline) {
         const absl::StatusOr<uint64_t> step = worker_->Begin();
         if (!step.ok()) return step.status();
         begun = *step;
+        pulled_bytes_ = worker_->pulled_bytes();
         return absl::OkStatus();
       },
       [&] { return WhyNotBegun(); }, deadline));
   return begun;
 }
 
-absl::Status Client::End(std::span<const float> gradient, float learning_rate) {
+absl::Status Client::End(std::span<const float> gradient, float learning_rate, std::vector<Floats> rows) {
   return Call(
       [&]() -> std::optional<absl::Status> {
         worker_->SetLearningRate(learning_rate);
-        return worker_->End(gradient);
+        const absl::Status ended = worker_->End(gradient, rows);
+        rows.clear();  // the thread's from now on
+        RETURN_IF_ERROR(ended);
+        pushed_bytes_ = worker_->pushed_bytes();
+        return absl::OkStatus();
       },
       [] { return std::string(); }, TimePoint::max());
+}
+
+absl::Status Client::PullRows(int table, std::span<const int64_t> ids, std::span<float> values, TimePoint deadline) {
+  bool asked = false;
+  return Call(
+      [&]() -> std::optional<absl::Status> {
+        if (!worker_->status().ok()) return worker_->status();
+        if (!asked) RETURN_IF_ERROR(worker_->AskRows(table, ids));
+        asked = true;
+        if (worker_->MissingRows()) return std::nullopt;
+        worker_->SpreadRows(values);
+        return absl::OkStatus();
+      },
+      [&] { return WhyNoRows(); }, deadline);
 }
 
 absl::Status Client::Deliver(TimePoint deadline) {
@@ -107,8 +127,24 @@ void Client::Run() {
   peers_.clear();
 }
 
+void Client::Take(int server, const Message& message) {
+  peers_[static_cast<size_t>(server)].incarnation = message.incarnation;
+  worker_->Receive(server, message);
+}
+
+void Client::Hear(int server) {
+  worker_->Hear(server, peers_[static_cast<size_t>(server)].incarnation);
+}
+
 void Client::AfterEvents() {
-  if (clock_.Now() >= worker_->NextTick()) worker_->Tick();
+  const TimePoint now = clock_.Now();
+  if (now >= worker_->NextTick()) {
+    for (int server = 0; server < layout_.servers(); ++server) {
+      const Peer& peer = peers_[static_cast<size_t>(server)];
+      if (peer.link != nullptr && peer.link->IsStarved(now, options_.worker.timing.timeout)) Hear(server);
+    }
+    worker_->Tick();
+  }
   for (int server = 0; server < layout_.servers(); ++server) {
     Peer& peer = peers_[static_cast<size_t>(server)];
     if (peer.link == nullptr || peer.link->status().ok()) continue;
@@ -142,6 +178,12 @@ std::string Client::WhyNotDelivered() const {
   return absl::StrCat("server ", *server, " has not taken all pushes", TroubleWith(*server));
 }
 
+std::string Client::WhyNoRows() const {
+  const std::optional<int> server = worker_->MissingRows();
+  if (!server) return "";
+  return absl::StrCat("server ", *server, " has not sent its rows", TroubleWith(*server));
+}
+
 std::string Client::TroubleWith(int server) const {
   const Peer& peer = peers_[static_cast<size_t>(server)];
   return peer.link != nullptr || peer.trouble.ok() ? "" : absl::StrCat(": ", peer.trouble.message());
@@ -161,9 +203,11 @@ void Client::Connect(int server) {
     }
     auto link = Link::Create(*loop_, std::move(connected->fd), options_.worker.epoch, options_.host,
                              {.on_setup = [](std::string_view) {},
-                              .on_message = [this, server](const Message& m) { worker_->Receive(server, m); }});
+                              .on_message = [this, server](const Message& m) { Take(server, m); },
+                              .on_bytes = [this, server] { Hear(server); }});
     if (!link.ok()) return fail(link.status());
     own.link = *std::move(link);
+    own.incarnation = 0;
     own.link->SendSetup(setup_);
     own.arena.reset();
     if (auto arena = FloatArena::Create(ArenaBytes(server)); arena.ok()) {
@@ -198,7 +242,8 @@ void Client::Send(int peer, const Message& message) {
   Link* const link = peers_[static_cast<size_t>(peer)].link.get();
   if (link == nullptr || !link->status().ok()) return;
   link->Send(message);
-  if (message.kind == Kind::kPush) link->Flush();
+  // What is sent in the midst of more: it is on its way meanwhile, or shows that this side lives.
+  if (message.kind == Kind::kPush || message.kind == Kind::kHeartbeat) link->Flush();
 }
 
 }  // namespace gyre::ps

@@ -52,7 +52,16 @@ class Client final : private Network, private Random {
   absl::StatusOr<uint64_t> Begin(TimePoint deadline);
 
   // Pushes; returns when the gradient may be written again.
-  absl::Status End(std::span<const float> gradient, float learning_rate);
+  // `rows`: of tables, as Worker::End's.
+  absl::Status End(std::span<const float> gradient, float learning_rate, std::vector<Floats> rows = {});
+
+  // Between Begin and End: rows of a table for this step, one after the other in `values`. Besides Worker::AskRows's:
+  //   kDeadlineExceeded  says which server was waited for; nothing is written then
+  absl::Status PullRows(int table, std::span<const int64_t> ids, std::span<float> values, TimePoint deadline);
+
+  // Worker's, as of the last Begin or End.
+  int64_t pushed_bytes() const { return pushed_bytes_; }
+  int64_t pulled_bytes() const { return pulled_bytes_; }
 
   // Waits until the servers have all pushes.
   absl::Status Deliver(TimePoint deadline);
@@ -62,7 +71,8 @@ class Client final : private Network, private Random {
     std::unique_ptr<Connector> connector;
     std::optional<FloatArena> arena;  // of the link: what it has lent may still be read when it has ended
     std::unique_ptr<Link> link;
-    absl::Status trouble;  // why there is no link
+    uint64_t incarnation = 0;  // of the link's last message
+    absl::Status trouble;      // why there is no link
   };
   // What the thread shall do for a caller, once it can: empty while it cannot.
   using Attempt = std::function<std::optional<absl::Status>()>;
@@ -74,11 +84,14 @@ class Client final : private Network, private Random {
   absl::Status Call(const Attempt& attempt, const Reason& reason, TimePoint deadline);
   std::string WhyNotBegun() const;
   std::string WhyNotDelivered() const;
+  std::string WhyNoRows() const;
   std::string TroubleWith(int server) const;  // ": why there is no link", or nothing
   void Run();
   void Connect(int server);
   Floats Make(int server, size_t count);
   int64_t ArenaBytes(int server) const;
+  void Take(int server, const Message& message);
+  void Hear(int server);
   void AfterEvents();
   void Try();
 
@@ -92,6 +105,7 @@ class Client final : private Network, private Random {
   std::vector<Peer> peers_;
   std::unique_ptr<Worker> worker_;
   absl::Status broken_;
+  int64_t pushed_bytes_ = 0, pulled_bytes_ = 0;  // written while a caller waits
 
   std::mutex mutex_;
   std::condition_variable answered_;

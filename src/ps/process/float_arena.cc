@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/fd.h"
+#include "base/pidfd.h"
 #include "base/status.h"
 
 namespace gyre::ps {
@@ -84,6 +84,7 @@ absl::StatusOr<std::shared_ptr<const MappedArena>> MappedArena::Map(std::string_
   if (!reader.AtEnd() || bytes < kHeadBytes || bytes > INT64_MAX) {
     return absl::InvalidArgumentError("a malformed offer of shared memory");
   }
+  UniqueFd process = OpenPidfd(static_cast<pid_t>(pid));
   const std::string path = absl::StrCat("/proc/", pid, "/fd/", number);
   UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!fd) return ErrnoStatus(path);
@@ -92,7 +93,7 @@ absl::StatusOr<std::shared_ptr<const MappedArena>> MappedArena::Map(std::string_
     return absl::NotFoundError("it is the memory of another process");
   }
   segment.CloseFd();
-  return std::make_shared<const MappedArena>(std::move(segment));
+  return std::make_shared<const MappedArena>(std::move(segment), std::move(process));
 }
 
 float* MappedArena::At(uint64_t offset, size_t count) const {

@@ -7,9 +7,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/fd.h"
 #include "net/bytes.h"
 #include "ps/floats.h"
 #include "transport/shm/segment.h"
@@ -45,13 +48,17 @@ class MappedArena {
   // hosts or containers.
   static absl::StatusOr<std::shared_ptr<const MappedArena>> Map(std::string_view offer);
 
-  explicit MappedArena(shm::Segment segment) : segment_(std::move(segment)) {}
+  MappedArena(shm::Segment segment, UniqueFd process) : segment_(std::move(segment)), process_(std::move(process)) {}
+
+  // Whose it is: a pidfd, or -1.
+  int process() const { return process_.get(); }
 
   // So many floats there, or null if they are not.
   float* At(uint64_t offset, size_t count) const;
 
  private:
   const shm::Segment segment_;
+  const UniqueFd process_;
 };
 
 }  // namespace gyre::ps

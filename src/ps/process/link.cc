@@ -7,14 +7,17 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <fstream>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/pidfd.h"
 #include "base/status.h"
 #include "net/socket.h"
 #include "ps/layout.h"
+#include "transport/shm/monitor.h"
 
 namespace gyre::ps {
 
@@ -55,12 +58,19 @@ Link::Link(EventLoop& loop, UniqueFd fd, uint64_t epoch, std::string host, Event
       epoch_(epoch),
       host_(host.empty() ? ThisHost() : std::move(host)),
       events_(std::move(events)),
+      heard_(std::chrono::steady_clock::now()),
       decoder_(kMostHeadBytes),
       staging_(kStagingBytes),
       returned_(std::make_shared<std::vector<uint64_t>>()) {}
 
 Link::~Link() {
   if (status_.ok()) loop_.Remove(fd_.get());
+}
+
+bool Link::IsStarved(TimePoint now, Duration timeout) const {
+  const Duration silence = now - heard_;
+  return status_.ok() && theirs_ != nullptr && silence >= timeout / 2 && silence < shm::kPatience * timeout &&
+         IsStopped(theirs_->process()) == false;
 }
 
 void Link::SendSetup(std::string_view setup) {
@@ -127,6 +137,10 @@ void Link::Read() {
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (got < 0) return Fail(ErrnoStatus("receiving"));
     if (got == 0) return Fail(absl::UnavailableError("the other side has closed the connection"));
+    if (total == 0) {
+      heard_ = std::chrono::steady_clock::now();
+      events_.on_bytes();
+    }
     total += static_cast<size_t>(got);
     if (receiving_floats_) {
       arriving_.filled += static_cast<size_t>(got);
@@ -173,8 +187,8 @@ void Link::TakeFrame(Frame frame) {
 }
 
 void Link::TakeMessage(Frame frame) {
-  if (frame.header.sequence > kPartitionBytes / sizeof(float)) {
-    return Fail(absl::DataLossError("a message with more floats than a partition has"));
+  if (frame.header.sequence > kMostRowWords) {
+    return Fail(absl::DataLossError("a message with more floats than any has"));
   }
   arriving_ = {std::move(frame.payload), {}, 0};
   if (frame.header.sequence == 0) return Finish();
@@ -230,7 +244,8 @@ void Link::Finish() {
   receiving_floats_ = false;
   absl::StatusOr<Message> message = Decode(arriving_.head);
   if (!message.ok()) return Fail(message.status());
-  const bool carries = message->kind == Kind::kInit || message->kind == Kind::kPush || message->kind == Kind::kValues;
+  const bool carries = message->kind == Kind::kInit || message->kind == Kind::kPush || message->kind == Kind::kValues ||
+                       message->kind == Kind::kPullRows || message->kind == Kind::kRows;
   if (carries != static_cast<bool>(arriving_.floats) || !message->values.empty()) {
     return Fail(absl::DataLossError("a message with or without floats that should be otherwise"));
   }

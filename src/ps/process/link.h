@@ -20,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "net/event_loop.h"
 #include "net/framing.h"
@@ -36,6 +37,7 @@ class Link {
   struct Events {
     std::function<void(std::string_view)> on_setup;
     std::function<void(const Message&)> on_message;  // its views last for the call; its keeper may be kept
+    std::function<void()> on_bytes = [] {};          // of what may take long to be a message
   };
 
   // `fd`: connected, and past the handshake. The loop must outlive the link. `host`: the same at processes that may
@@ -55,6 +57,10 @@ class Link {
   void Send(const Message& message);
   void Flush();
   bool idle() const { return queue_.empty(); }
+
+  // The other side has said nothing for half the time-out or longer, but its process is one of this host, which nothing
+  // holds up: it waits for a processor. Not believed for ever.
+  bool IsStarved(TimePoint now, Duration timeout) const;
 
   // Not OK: the connection has ended, or brought what is no message.
   const absl::Status& status() const { return status_; }
@@ -94,6 +100,7 @@ class Link {
   const std::string host_;
   const Events events_;
   absl::Status status_;
+  TimePoint heard_;
   FrameDecoder decoder_;
   std::vector<std::byte> staging_;
   Arriving arriving_;

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -47,12 +48,32 @@ absl::Status ServerProcess::Run() {
 }
 
 void ServerProcess::AfterEvents() {
-  if (server_ != nullptr) {
-    if (clock_.Now() >= server_->NextTick()) server_->Tick();
-    LookAtDisk();
+  const TimePoint now = clock_.Now();
+  if (server_ != nullptr && now >= server_->NextTick()) {
+    for (const Connection& connection : connections_) {
+      if (connection.link->IsStarved(now, Timing{}.timeout)) Hear(connection);
+    }
+    server_->Tick();
   }
+  if (server_ != nullptr) LookAtDisk();
   for (Connection& connection : connections_) connection.link->Flush();
-  connections_.remove_if([](const Connection& connection) { return !connection.link->status().ok(); });
+  for (auto next = connections_.begin(); next != connections_.end();) {
+    const auto each = next++;
+    if (each->link->status().ok()) continue;
+    const int worker = each->worker;
+    const uint64_t incarnation = each->incarnation;
+    connections_.erase(each);
+    Lose(worker, incarnation);
+  }
+}
+
+void ServerProcess::Hear(const Connection& connection) {
+  if (server_ != nullptr) server_->Hear(connection.worker, connection.incarnation);
+}
+
+void ServerProcess::Lose(int worker, uint64_t incarnation) {
+  const auto same = [&](const Connection& other) { return other.worker == worker && other.incarnation == incarnation; };
+  if (server_ != nullptr && std::ranges::none_of(connections_, same)) server_->Lose(worker, incarnation);
 }
 
 // Training goes on without snapshots, but whoever runs it is to know: once each time that they begin to fail.
@@ -72,7 +93,8 @@ void ServerProcess::Admit(AcceptedPeer peer) {
   auto link =
       Link::Create(*loop_, std::move(peer.fd), options_.epoch, options_.host,
                    {.on_setup = [this, &connection](std::string_view payload) { TakeSetup(connection, payload); },
-                    .on_message = [this, &connection](const Message& message) { Take(connection, message); }});
+                    .on_message = [this, &connection](const Message& message) { Take(connection, message); },
+                    .on_bytes = [this, &connection] { Hear(connection); }});
   if (!link.ok()) return connections_.pop_back();  // the worker finds its connection closed, and comes again
   connection.link = *std::move(link);
 }
@@ -93,7 +115,7 @@ void ServerProcess::TakeSetup(Connection& connection, std::string_view payload) 
 
 absl::Status ServerProcess::StartServer(std::string_view payload) {
   ASSIGN_OR_RETURN(const Setup setup, DecodeSetup(payload));
-  ASSIGN_OR_RETURN(layout_, Layout::Create(setup.tensors, setup.servers));
+  ASSIGN_OR_RETURN(layout_, Layout::Create(setup.tensors, setup.servers, std::nullopt, setup.tables));
   if (options_.server < layout_->servers()) {
     // The values, and those that somebody reads while others take their place.
     constexpr int64_t kCopies = 4, kRounding = int64_t{1} << 20;
@@ -107,6 +129,7 @@ absl::Status ServerProcess::StartServer(std::string_view payload) {
                                            .rule = setup.rule,
                                            .workers = setup.workers,
                                            .snapshot_interval = setup.snapshot_interval,
+                                           .values_as = setup.values_as,
                                            .make = [this](size_t count) { return Make(count); }},
                                           *layout_, clock_, *this, disk_));
   setup_ = payload;

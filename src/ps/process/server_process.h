@@ -64,6 +64,8 @@ class ServerProcess final : private Network {
   void Take(Connection& connection, const Message& message);
   Floats Make(size_t count);
   void AfterEvents();
+  void Hear(const Connection& connection);
+  void Lose(int worker, uint64_t incarnation);
   void LookAtDisk();
 
   const ServerProcessOptions options_;

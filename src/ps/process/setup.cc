@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "net/bytes.h"
+#include "ps/pull_codec.h"
 #include "ps/wire.h"
 
 namespace gyre::ps {
@@ -54,6 +55,7 @@ std::string Encode(const Setup& setup) {
     writer.U8(static_cast<uint8_t>(setup.consistency.mode));
     writer.U64(setup.consistency.bound);
     writer.U64(static_cast<uint64_t>(setup.snapshot_interval.count()));
+    writer.U8(static_cast<uint8_t>(setup.values_as));
     writer.U8(setup.rule ? static_cast<uint8_t>(setup.rule->index() + 1) : 0);
     for (const float value : setup.rule ? ParametersOf(*setup.rule) : Parameters{}) {
       writer.U32(std::bit_cast<uint32_t>(value));
@@ -63,6 +65,8 @@ std::string Encode(const Setup& setup) {
       writer.Text(tensor.name);
       writer.U64(static_cast<uint64_t>(tensor.count));
     }
+    writer.U32(static_cast<uint32_t>(setup.tables.size()));
+    for (const Table& table : setup.tables) Write(writer, table);
   });
 }
 
@@ -71,6 +75,7 @@ absl::StatusOr<Setup> DecodeSetup(std::string_view payload) {
   const uint32_t servers = reader.U32(), workers = reader.U32();
   const uint8_t mode = reader.U8();
   const uint64_t bound = reader.U64(), interval = reader.U64();
+  const uint8_t values_as = reader.U8();
   const size_t rule = reader.U8();
   Parameters parameters{};
   for (float& value : parameters) value = std::bit_cast<float>(reader.U32());
@@ -80,15 +85,22 @@ absl::StatusOr<Setup> DecodeSetup(std::string_view payload) {
     const std::string_view name = reader.Text();
     setup.tensors.push_back({std::string(name), static_cast<int64_t>(reader.U64())});
   }
+  const uint32_t tables = reader.U32();
+  for (uint32_t i = 0; i < tables && reader.ok(); ++i) {
+    setup.tables.push_back(ReadTable(reader));
+    if (const absl::Status status = Check(setup.tables.back()); reader.ok() && !status.ok()) return status;
+  }
   constexpr uint64_t kLongest = uint64_t{1} << 40;
   if (!reader.AtEnd() || servers - 1 >= kMostProcesses || workers - 1 >= kMostProcesses || rule > kRules ||
-      mode > static_cast<uint8_t>(Mode::kAsynchronous) || bound >= kMostSteps || interval - 1 >= kLongest) {
+      mode > static_cast<uint8_t>(Mode::kAsynchronous) || bound >= kMostSteps || interval - 1 >= kLongest ||
+      values_as >= compression::kPayloadKindCount || !IsForValues(static_cast<compression::PayloadKind>(values_as))) {
     return absl::InvalidArgumentError("malformed setup of a parameter server");
   }
   setup.servers = static_cast<int>(servers);
   setup.workers = static_cast<int>(workers);
   setup.consistency = {static_cast<Mode>(mode), bound};
   setup.snapshot_interval = std::chrono::milliseconds(interval);
+  setup.values_as = static_cast<compression::PayloadKind>(values_as);
   setup.rule = RuleOf(rule, parameters);
   return setup;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "compression/payload.h"
 #include "ps/layout.h"
 #include "ps/options.h"
 #include "ps/shard.h"
@@ -16,11 +17,13 @@ namespace gyre::ps {
 
 struct Setup {
   std::vector<Tensor> tensors{};
+  std::vector<Table> tables{};
   int servers = 1;
   int workers = 1;
   Consistency consistency{};
   Rule rule{};
   std::chrono::milliseconds snapshot_interval{2000};
+  compression::PayloadKind values_as = compression::PayloadKind::kF32;  // how servers send values (IsForValues)
 };
 
 std::string Encode(const Setup& setup);
