@@ -163,6 +163,9 @@ class Trainer {
     gyre::OptimizerConfig config = gyre::Adam{.learning_rate = options_.learning_rate, .beta2 = 0.99f};
     if (options_.momentum) config = gyre::Momentum{.learning_rate = options_.learning_rate, .momentum = kMomentum};
     ASSIGN_OR_RETURN(optimizer_, gyre::DistributedOptimizer::Create(world_, config, distributed));
+    if (by_servers() && options_.wrong != Wrong::kNothing) {
+      return absl::InvalidArgumentError("with parameter servers there is no --experiment");
+    }
     if (!by_servers() || options_.checkpoint.empty()) return absl::OkStatus();
     return absl::InvalidArgumentError("with parameter servers there is no --checkpoint: they keep the model");
   }

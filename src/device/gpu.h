@@ -24,7 +24,8 @@ class Gpu {
   // A cudaStream_t of the caller's, or one of CreateStream; null is the default stream.
   using Stream = void*;
 
-  // A pack table that lies on the GPU. It may be destroyed once the work that uses it has been done.
+  // A pack table that lies on the GPU. It may be destroyed once the work that uses it has been done,
+  // and must be before its Gpu.
   class Table {
    public:
     virtual ~Table() = default;

@@ -190,6 +190,11 @@ absl::Status CheckServerHosts(const Options& options) {
   if (options.server_hosts.empty()) return absl::OkStatus();
   if (options.servers == 0) return Wrong("--server-hosts says where servers are", "--servers 2 --server-hosts c,d");
   if (!options.over_hosts()) return Wrong("--server-hosts is for ranks on hosts", "-H a:2,b:2 --server-hosts c,d");
+  if (std::ssize(options.server_hosts) > options.servers) {
+    return Wrong(absl::StrCat("--server-hosts names ", options.server_hosts.size(), " hosts for ", options.servers,
+                              options.servers == 1 ? " server" : " servers"),
+                 "a server for each of them, or fewer hosts");
+  }
   return absl::OkStatus();
 }
 

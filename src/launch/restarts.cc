@@ -106,8 +106,8 @@ absl::Status JobRun::Prepare() {
   context_.on_started = [this] { Enter(Phase::kProcessing); };
   watcher_->OnPhase(Phase::kDeploying, {});
   if (options_.status_file.empty()) return absl::OkStatus();
-  const JobFacts facts{context_.keys.job_id, ranks_, static_cast<int>(std::max<size_t>(1, context_.hosts.size())),
-                       getppid()};
+  const size_t hosts = WithServerHosts(context_.hosts, options_.server_hosts).size();
+  const JobFacts facts{context_.keys.job_id, ranks_, static_cast<int>(std::max<size_t>(1, hosts)), getppid()};
   ASSIGN_OR_RETURN(status_, StatusFile::Open(options_.status_file, facts));
   return status_->Enter(Phase::kDeploying);
 }
@@ -129,7 +129,11 @@ void JobRun::LeaveOutLost(const JobEnd& end) {
   for (const std::string& host : end.lost) cooldown_.OnLost(host, Now());
   context_.hosts = cooldown_.Place(ranks_, Now());
   for (const std::string& host : cooldown_.LeftOut(ranks_, Now())) {
-    Say(absl::StrCat("host ", host, ": left out of the next run: it was lost; see --host-cooldown"));
+    const bool serves = std::ranges::count(options_.server_hosts, host) > 0;
+    Say(absl::StrCat(
+        "host ", host,
+        serves ? ": has no ranks in the next run, which waits for its servers" : ": left out of the next run",
+        ": it was lost; see --host-cooldown"));
   }
 }
 

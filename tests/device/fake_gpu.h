@@ -28,8 +28,6 @@ class FakeGpu final : public Gpu {
                       std::span<void* const> destinations, int64_t count, Stream stream) override;
   absl::Status CountNonFinite(ConstTensorView view, uint64_t* found, Stream stream) override;
 
-  int64_t allocations() const { return static_cast<int64_t>(allocations_.size()); }  // that were not freed
-
  private:
   std::set<void*> allocations_;
 };

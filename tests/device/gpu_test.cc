@@ -123,6 +123,39 @@ TEST_P(GpuTest, PackAndUnpackAreThoseOfTheFake) {
   }
 }
 
+// The fake is what kernels are compared with above, so that it is held to literal values here.
+TEST_P(GpuTest, PackedValuesAreTheScaledOnesRoundedOnce) {
+  const std::vector<float> values = {1, -2.5f, 65504, 1e-8f, 3.14159f};
+  std::vector<char> bytes(values.size() * sizeof(float));
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  const auto count = static_cast<int64_t>(values.size());
+  const auto stream = gpu_->CreateStream();
+  ASSERT_TRUE(stream.ok()) << stream.status();
+  for (const DType buffer : {DType::kF16, DType::kBF16}) {
+    const Segment segment{.data = Put(bytes), .count = count, .first = 1, .dtype = DType::kF32};
+    const auto table = gpu_->Upload(*MakePackTable(std::vector{segment}, buffer));
+    ASSERT_TRUE(table.ok()) << table.status();
+    void* const packed = Put(std::vector<char>(bytes.size(), 0));
+    ASSERT_THAT(gpu_->Pack(**table, packed, 0.375, *stream), IsOk());
+    ASSERT_THAT(gpu_->Synchronize(*stream), IsOk());
+    const std::vector<char> got = Get(packed, bytes.size());
+    ASSERT_THAT(gpu_->Unpack(**table, packed, 2, *stream), IsOk());
+    ASSERT_THAT(gpu_->Synchronize(*stream), IsOk());
+    const std::vector<char> back = Get(segment.data, bytes.size());
+    EXPECT_EQ(got[0], 0);
+    for (size_t i = 0; i < values.size(); ++i) {
+      const float scaled = values[i] * 0.375f;
+      const Float16 half(scaled);
+      const BFloat16 brain(scaled);
+      EXPECT_EQ(std::memcmp(&got[2 * (i + 1)], buffer == DType::kF16 ? &half.bits : &brain.bits, 2), 0) << i;
+      float unpacked = 0;
+      std::memcpy(&unpacked, &back[4 * i], 4);
+      EXPECT_EQ(unpacked, 2 * (buffer == DType::kF16 ? static_cast<float>(half) : static_cast<float>(brain))) << i;
+    }
+  }
+  gpu_->DestroyStream(*stream);
+}
+
 TEST_P(GpuTest, AScaleOfWhatIsNotConvertibleIsRefused) {
   int64_t value = 7;
   const auto table =

@@ -132,11 +132,12 @@ TEST_F(CharLm, LargeBatchesAreTheSameOnAnyNumberOfRanks) {  // their slices are 
 
 // Of every kind: a few steps, after which all ranks have the same weights, which are better ones.
 TEST_F(CharLm, LearnsWithEveryCompression) {
-  for (const std::string codec : {"none", "fp16", "bf16", "fp8", "fp8-e5m2", "int8", "int4", "sign", "ternary",
-                                  "topk:0.9", "topk-sampled:0.9", "randomk:0.9", "powersgd:2", "dgc:0.9"}) {
+  for (const std::string codec :
+       {"none", "fp16", "bf16", "fp8", "fp8-e5m2", "int8", "int4", "sign", "ternary", "topk:0.9", "topk-sampled:0.9",
+        "randomk:0.9", "powersgd:2", "dgc:0.9", "dgc-global:0.9"}) {
     const std::string file = Path("losses-" + codec);
     std::vector<std::string> options = {"--steps", "20", "--compression", codec, "--loss-file", file};
-    if (codec == "dgc:0.9") options.insert(options.end(), {"--momentum", "--lr", "0.1"});
+    if (codec.starts_with("dgc")) options.insert(options.end(), {"--momentum", "--lr", "0.1"});
     const Ending run = Train(2, options);
     ASSERT_EQ(run.exit_code, 0) << codec << ": " << run.err;
     EXPECT_EQ(run.Json()["replicas_identical"], true) << codec;

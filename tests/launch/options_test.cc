@@ -56,6 +56,8 @@ TEST(OptionsTest, Servers) {
   ASSERT_TRUE(apart.ok());
   EXPECT_EQ(apart->server_hosts, (std::vector<std::string>{"c", "d"}));
   EXPECT_NE(ErrorOf({"-H", "a:2", "--server-hosts", "c", "prog"}).find("--servers 2"), std::string::npos);
+  EXPECT_NE(ErrorOf({"-H", "a:2", "--servers", "1", "--server-hosts", "c,d", "prog"}).find("2 hosts for 1 server"),
+            std::string::npos);
   EXPECT_NE(ErrorOf({"-H", "a:2", "--servers", "1", "--server-hosts", "", "prog"}).find("server-hosts"),
             std::string::npos);
   EXPECT_NE(ErrorOf({"-np", "2", "--servers", "1", "--server-hosts", "c", "prog"}).find("ranks on hosts"),

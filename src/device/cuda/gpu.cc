@@ -38,10 +38,12 @@ class Current {
  public:
   explicit Current(int ordinal) {
     error_ = cudaGetDevice(&before_);
-    if (error_ == cudaSuccess && before_ != ordinal) error_ = cudaSetDevice(ordinal);
+    if (error_ != cudaSuccess || before_ == ordinal) return;
+    error_ = cudaSetDevice(ordinal);
+    changed_ = error_ == cudaSuccess;
   }
   ~Current() {
-    if (error_ == cudaSuccess) cudaSetDevice(before_);
+    if (changed_) cudaSetDevice(before_);
   }
   Current(const Current&) = delete;
   Current& operator=(const Current&) = delete;
@@ -50,6 +52,7 @@ class Current {
 
  private:
   int before_ = 0;
+  bool changed_ = false;
   cudaError_t error_;
 };
 
@@ -131,9 +134,11 @@ class CudaGpu final : public Gpu {
     const PackTable& host = uploaded->host();
     RETURN_IF_ERROR(On(
         [&] {
-          const auto error = cudaMemcpy(memory, host.segments.data(), segments, cudaMemcpyHostToDevice);
+          auto error = cudaMemcpy(memory, host.segments.data(), segments, cudaMemcpyHostToDevice);
           if (error != cudaSuccess) return error;
-          return cudaMemcpy(static_cast<char*>(memory) + segments, host.tiles.data(), tiles, cudaMemcpyHostToDevice);
+          error = cudaMemcpy(static_cast<char*>(memory) + segments, host.tiles.data(), tiles, cudaMemcpyHostToDevice);
+          // What is pageable may still be on its way, and streams of ours do not wait for the default one.
+          return error == cudaSuccess ? cudaStreamSynchronize(cudaStreamLegacy) : error;
         },
         "copying a table of tensors"));
     return uploaded;
@@ -182,7 +187,10 @@ class CudaGpu final : public Gpu {
   absl::Status On(const Call& call, std::string_view what) {
     const Current current(ordinal_);
     RETURN_IF_ERROR(current.status());
-    return ToStatus(call(), what);
+    cudaGetLastError();  // an earlier call's, which has been reported: launches ask for theirs
+    const cudaError_t error = call();
+    if (error != cudaSuccess) cudaGetLastError();
+    return ToStatus(error, what);
   }
 
   template <typename Made, typename Call>
@@ -212,6 +220,7 @@ absl::StatusOr<std::unique_ptr<Gpu>> OpenGpu(int ordinal) {
   }
   cudaDeviceProp properties;
   RETURN_IF_ERROR(ToStatus(cudaGetDeviceProperties(&properties, ordinal), "asking what the GPU is"));
+  RETURN_IF_ERROR(ToStatus(cudaInitDevice(ordinal, 0, 0), "opening the GPU"));
   return std::make_unique<CudaGpu>(ordinal, properties.name, properties.multiProcessorCount);
 }
 
