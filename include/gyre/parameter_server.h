@@ -39,7 +39,8 @@
 
 namespace gyre {
 
-// The same at all workers, or servers refuse those that come later. What is unset is taken from GYRE_STRATEGY, and
+// Consistency, staleness, values and snapshot_interval are the same at all workers, or servers refuse those that come
+// later. What is unset is taken from GYRE_STRATEGY, and
 // failing that is the default given here.
 struct ParameterServerOptions {
   std::optional<Consistency> consistency = std::nullopt;  // kBsp
@@ -60,7 +61,7 @@ struct ParameterServerOptions {
   std::optional<ValueFormat> values = std::nullopt;
 
   // How often a server writes a snapshot, and memory for pushes that no snapshot has yet: those a worker still has are
-  // not lost when a server dies.
+  // not lost when a server dies. The memory counts as if gradients were not compressed.
   std::chrono::milliseconds snapshot_interval{2'000};
   int64_t retain_bytes = int64_t{256} << 20;
 
@@ -72,7 +73,8 @@ struct ParameterServerOptions {
 //   kDeadlineExceeded    says which server, or which worker, was waited for
 //   kAborted             another process has taken this worker's place
 //   kFailedPrecondition  no servers; a server was set up differently by another worker; a call out of its turn; what is
-//                        not finite in a gradient that a Dgc refuses, which may be pushed again once it is mended
+//                        not finite in a gradient that a Dgc refuses, which may be pushed again once it is mended (by a
+//                        DistributedOptimizer with a prescale: once all gradients are made anew)
 class GYRE_EXPORT ParameterServerClient {
  public:
   // `world`: the runtime's, which must outlive this object. `rule`: what servers update weights with; none: they add up

@@ -106,6 +106,8 @@ absl::StatusOr<Layout> Layout::Create(std::span<const Tensor> tensors, int serve
     }
     offset += tensors[t].count;
   }
+  const int64_t places = std::numeric_limits<int32_t>::max() - std::ssize(layout.partitions_);
+  if (std::ssize(tables) > places / servers) return absl::InvalidArgumentError("too many partitions");
   RETURN_IF_ERROR(layout.Add(tensors, tables, writer));
   layout.fingerprint_ = XXH3_64bits(description.data(), description.size());
   return layout;

@@ -124,7 +124,7 @@ class Server {
     Floats ids{};
   };
   std::vector<std::map<int, RowsAsked>> rows_asked_;  // by slot: which rows a worker waits for
-  TimePoint attended_{};                              // when it was called last
+  TimePoint attended_{};                              // when Tick was called last
   TimePoint next_pulse_{};
   TimePoint next_snapshot_{};
   bool changed_ = false;  // since the last snapshot

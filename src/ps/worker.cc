@@ -371,7 +371,8 @@ TimePoint Worker::NextTick() const {
     if (!peer.member) continue;
     // Who falls silent is asked again.
     next = std::min({next, peer.next_heartbeat, std::max(peer.next_hello, peer.heard + options_.timing.timeout)});
-    next = std::min(next, peer.next_resend);
+    // What is said in the midst of other work puts heartbeats off, but not the look at who is silent.
+    next = std::min({next, peer.next_resend, attended_ + options_.timing.heartbeat});
   }
   return next;
 }

@@ -71,6 +71,7 @@ void Worker::TakeRows(int server, const Message& message) {
   Floats& answer = rows_->answers[static_cast<size_t>(server)];
   if (answer || message.values.size() != rows_->request.FloatsFrom(server) * sizeof(float)) return;
   answer = message.keeper ? message.keeper : Floats::CopyOf(message.values);
+  pulled_bytes_ += static_cast<int64_t>(message.values.size());
   Peer& peer = peers_[static_cast<size_t>(server)];
   peer.next_resend = time_.Now() + options_.timing.resend;
 }

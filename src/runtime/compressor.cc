@@ -233,7 +233,7 @@ absl::Status Compressor::ChooseAgain(Communicator& communicator, const std::vect
     network_.latency = model.latency;
     network_.bytes_per_second = model.bytes_per_second;
   }
-  // What all ranks take the largest of: then 1 for each part that is to go dense.
+  // What all ranks take the largest of: then 1 for each part that is to stay as it is.
   std::vector<double> agreed = {speed_.encode, speed_.decode, network_.latency, 1 / network_.bytes_per_second};
   const size_t known = agreed.size();
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -241,13 +241,16 @@ absl::Status Compressor::ChooseAgain(Communicator& communicator, const std::vect
     if (!covers_any(parts[i])) continue;
     const int64_t bytes = parts[i].count * int64_t{sizeof(float)};
     const double dense = team->Select(Collective::kAllReduce, bytes, team->rails()).seconds;
-    agreed.back() = StaysOrTurnsCompressed(compressed_[i], SecondsOf(parts[i]), dense) ? 0 : 1;
+    const bool then = StaysOrTurnsCompressed(compressed_[i], SecondsOf(parts[i]), dense);
+    agreed.back() = then == compressed_[i] ? 1 : 0;
   }
   RETURN_IF_ERROR(communicator.AllReduce(agreed, {.op = ReduceOp::kMax, .timeout = options.timeout}));
   speed_ = {agreed[0], agreed[1]};
   network_.latency = agreed[2];
   network_.bytes_per_second = 1 / agreed[3];
-  for (size_t i = 0; i < parts.size(); ++i) compressed_[i] = agreed[known + i] == 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (agreed[known + i] == 0) compressed_[i] = !compressed_[i];
+  }
   return absl::OkStatus();
 }
 

@@ -78,6 +78,9 @@ absl::StatusOr<Compression> CompressionOf(const ParameterServerOptions& options,
   if (std::holds_alternative<PowerSgd>(request.compression)) {
     return absl::InvalidArgumentError("powersgd is not for parameter servers: its factors are for allreduces");
   }
+  if (internal::IsGlobal(request.compression)) {
+    return absl::InvalidArgumentError("a global choice is of sums over the ranks: it is for allreduces");
+  }
   return request.compression;
 }
 
@@ -116,6 +119,11 @@ class ParameterServerClient::State {
 
   absl::StatusOr<int> RegisterTable(std::string_view name, int64_t rows, int64_t columns, const RowInitializer& first) {
     if (client_ != nullptr) return absl::FailedPreconditionError("RegisterTable after Start");
+    const auto* const dgc = std::get_if<Dgc>(&options_.worker.compression.compression);
+    if (dgc != nullptr && dgc->momentum != 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "table ", ToAbsl(name), ": with a dgc workers apply the momentum, but not to rows: use another compression"));
+    }
     ps::Table table{.name = std::string(name), .rows = rows, .columns = columns, .first = first};
     RETURN_IF_ERROR(ps::Check(table));
     const auto same = [&](const auto& other) { return other.name == name; };
@@ -149,10 +157,13 @@ class ParameterServerClient::State {
     RETURN_IF_ERROR(CheckStarted());
     std::vector<ps::Floats> rows;
     for (size_t table = 0; table < pushed_.size(); ++table) {
-      ASSIGN_OR_RETURN(std::vector<ps::Floats> packed,
-                       ps::PackRows(options_.setup.tables[table], static_cast<int>(options_.servers.size()),
-                                    pushed_[table].ids, pushed_[table].gradients));
-      std::ranges::move(packed, std::back_inserter(rows));
+      auto packed = ps::PackRows(options_.setup.tables[table], static_cast<int>(options_.servers.size()),
+                                 pushed_[table].ids, pushed_[table].gradients);
+      if (!packed.ok()) {  // they would stand in the way of every later step
+        pushed_[table] = {};
+        return packed.status();
+      }
+      std::ranges::move(*packed, std::back_inserter(rows));
     }
     RETURN_IF_ERROR(client_->End(gradient_, rate_, std::move(rows)));  // where it fails the step goes on, and has them
     for (Pushed& pushed : pushed_) {
@@ -174,7 +185,9 @@ class ParameterServerClient::State {
   absl::Status PullRows(int table, std::span<const int64_t> ids, std::span<float> values) {
     RETURN_IF_ERROR(CheckRows(table, ids, values.size()));
     if (ids.empty()) return absl::OkStatus();
-    return client_->PullRows(table, ids, values, Deadline());
+    RETURN_IF_ERROR(client_->PullRows(table, ids, values, Deadline()));
+    pulled_bytes_ = client_->pulled_bytes();
+    return absl::OkStatus();
   }
 
   absl::Status PushRows(int table, std::span<const int64_t> ids, std::span<const float> gradients) {

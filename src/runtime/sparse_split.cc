@@ -176,7 +176,7 @@ absl::Status SparseSplit::Deliver(std::span<const std::byte> sums, std::span<con
 // Of an entry that was told: only what Cut has rounded off.
 void SparseSplit::TakeBack(size_t entry, bool told) {
   const float value = told ? rounded_[entry] : values_[entry];
-  if (value == 0) return;
+  if (told && value == 0) return;  // untold, u comes back also where v's half was 0
   const int64_t position = positions_[entry];
   while (position >= pieces_[piece_].end) ++piece_;
   returned_.push_back({pieces_[piece_].tensor, static_cast<size_t>(position - pieces_[piece_].begin), value,

@@ -78,6 +78,7 @@ absl::Status Client::PullRows(int table, std::span<const int64_t> ids, std::span
         asked = true;
         if (worker_->MissingRows()) return std::nullopt;
         worker_->SpreadRows(values);
+        pulled_bytes_ = worker_->pulled_bytes();
         return absl::OkStatus();
       },
       [&] { return WhyNoRows(); }, deadline);

@@ -1,5 +1,6 @@
 #include "ps/process/link.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -69,8 +70,10 @@ Link::~Link() {
 
 bool Link::IsStarved(TimePoint now, Duration timeout) const {
   const Duration silence = now - heard_;
-  return status_.ok() && theirs_ != nullptr && silence >= timeout / 2 && silence < shm::kPatience * timeout &&
-         IsStopped(theirs_->process()) == false;
+  if (!status_.ok() || theirs_ == nullptr || silence < timeout / 2 || silence >= shm::kPatience * timeout) return false;
+  // One that has ended is not stopped either; its connection may be open still, in a child of it.
+  pollfd ended{.fd = theirs_->process(), .events = POLLIN, .revents = 0};
+  return IsStopped(theirs_->process()) == false && poll(&ended, 1, 0) == 0;
 }
 
 void Link::SendSetup(std::string_view setup) {
@@ -98,9 +101,8 @@ void Link::Send(const Message& message) {
     out.head.append(AsText(message.values));
   }
   // What was not acknowledged in time comes again; while it waits here, that is for the link's sake, and once will do.
-  const auto waits = [&out](const Outgoing& other) {
-    return other.floats.data() == out.floats.data() && other.head == out.head;
-  };
+  // Its head tells it from all others; its floats may have been made anew.
+  const auto waits = [&out](const Outgoing& other) { return other.head == out.head; };
   if ((out.keeper || message.kind == Kind::kInit) && std::ranges::any_of(queue_, waits)) return;
   queue_.push_back(std::move(out));
 }

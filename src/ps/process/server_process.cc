@@ -108,7 +108,9 @@ void ServerProcess::TakeSetup(Connection& connection, std::string_view payload) 
       status_ = started;
     }
   } else if (payload != setup_) {
-    connection.refusal = "its tensors, rule, consistency, or number of workers are not those of the others";
+    connection.refusal =
+        "its tensors, tables, rule, consistency, values, snapshot interval, or number of workers are not those of the "
+        "others";
   }
   if (first && server_ != nullptr && connection.refusal.empty() && arena_) connection.link->Offer(*arena_);
 }
