@@ -1,6 +1,7 @@
 #include "ps/shard.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "base/status.h"
@@ -91,10 +92,13 @@ uint64_t Shard::FloorFor(int worker, std::span<const int> members) const {
 void Shard::Advance(std::span<const int> members, const Applied& applied) {
   if (consistency_.mode != Mode::kSynchronous || !has_values_) return;
   const auto least = Clock(members);
-  if (!least || *least <= version_) return;
+  if (least && *least > version_) AdvanceTo(*least, applied);
+}
+
+void Shard::AdvanceTo(uint64_t step, const Applied& applied) {
   // Where nobody who belongs is awaited, steps may have no pushes at all.
-  while (!held_.empty() && held_.begin()->first < *least) ApplyStep(held_.begin()->first, applied);
-  version_ = *least;
+  while (!held_.empty() && held_.begin()->first < step) ApplyStep(held_.begin()->first, applied);
+  version_ = step;
 }
 
 void Shard::ApplyStep(uint64_t step, const Applied& applied) {
@@ -204,6 +208,49 @@ absl::Status Shard::Restore(std::string_view bytes) {
   if (!reader.AtEnd()) return absl::DataLossError("a partition in the snapshot does not fit");
   if (optimizer_) return optimizer_->Restore(AsBytes(rest));
   return rest.empty() ? absl::OkStatus() : absl::DataLossError("a partition in the snapshot has an optimizer's state");
+}
+
+void Shard::Unsaved() {
+  for (auto& [_, stream] : streams_) stream.durable = 0;
+}
+
+std::string Shard::SaveHeld() const {
+  return Written([this](WireWriter& writer) {
+    for (const auto& [step, pushes] : held_) {
+      for (const auto& [worker, push] : pushes) {
+        writer.U64(step);
+        writer.I32(worker);
+        writer.U64(push.before);
+        writer.U8(push.rate ? 1 : 0);
+        writer.U32(std::bit_cast<uint32_t>(push.rate.value_or(0)));
+        writer.Raw(AsText(push.gradient.bytes()));
+      }
+    }
+  });
+}
+
+absl::Status Shard::RestoreHeld(std::string_view bytes) {
+  const size_t size = 25 + values_.size() * sizeof(float);  // of each
+  if (bytes.size() % size != 0) return absl::DataLossError("held pushes do not fit a partition");
+  WireReader reader(bytes);
+  for (size_t left = bytes.size(); left > 0; left -= size) {
+    const uint64_t step = reader.U64();
+    const int worker = reader.I32();
+    Held push{.before = reader.U64(), .rate = {}, .gradient = {}};
+    const bool has_rate = reader.U8() != 0;
+    const auto rate = std::bit_cast<float>(reader.U32());
+    if (has_rate) push.rate = rate;
+    push.gradient = Floats::CopyOf(AsBytes(reader.Raw(values_.size() * sizeof(float))));
+    held_[step][worker] = std::move(push);
+    Forget(worker, step + 1);
+  }
+  return absl::OkStatus();
+}
+
+std::map<int, uint64_t> Shard::Nexts() const {
+  std::map<int, uint64_t> nexts;
+  for (const auto& [worker, stream] : streams_) nexts[worker] = stream.next;
+  return nexts;
 }
 
 void Shard::Saved() {
