@@ -29,6 +29,7 @@ bool ParsePart(absl::string_view key, absl::string_view value, StrategyConfig& c
   if (key == "consistency") return ParseConsistency(value, config.consistency);
   if (key == "staleness") return ParseCount(value, 0, config.staleness);
   if (key == "local_steps") return ParseCount(value, 0, config.local_steps, kMostLocalSteps);
+  if (key == "replicas") return ParseCount(value, 0, config.replicas, 1);
   if (key == "servers") {
     config.servers = absl::StrSplit(value, '+');
     return !value.empty();
@@ -52,7 +53,7 @@ absl::StatusOr<StrategyConfig> ParseStrategy(std::string_view text) {
     if (first ? !named : !ParsePart(entry.first, entry.second, config)) {
       return absl::InvalidArgumentError(absl::StrCat(
           "GYRE_STRATEGY: '", part, "' is not understood; it is allreduce, or ps with consistency=bsp, ssp or async, ",
-          "staleness=N, local_steps=N (up to ", kMostLocalSteps, "), all with commas between them"));
+          "staleness=N, local_steps=N (up to ", kMostLocalSteps, "), replicas=0 or 1, all with commas between them"));
     }
     first = false;
   }

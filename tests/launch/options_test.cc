@@ -52,6 +52,10 @@ TEST(OptionsTest, Servers) {
   EXPECT_NE(ErrorOf({"-np", "2", "--servers", "1", "--colocate-servers", "prog"}).find("excludes"), std::string::npos);
   EXPECT_NE(ErrorOf({"-np", "257", "--colocate-servers", "prog"}).find("256 ranks at most"), std::string::npos);
   EXPECT_FALSE(ErrorOf({"-np", "2", "--servers", "257", "prog"}).empty());
+  const auto replicas = ParseOptions({"-np", "2", "--servers", "2", "--replicas", "1", "-x", "GYRE_STRATEGY=ps", "p"});
+  ASSERT_TRUE(replicas.ok()) << replicas.status();
+  EXPECT_EQ(replicas->exports.back(), "GYRE_STRATEGY=ps,replicas=1");
+  EXPECT_NE(ErrorOf({"-np", "2", "--servers", "1", "--replicas", "1", "p"}).find("two servers"), std::string::npos);
 }
 
 TEST(OptionsTest, OverHosts) {

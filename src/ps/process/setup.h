@@ -21,6 +21,7 @@ struct Setup {
   Consistency consistency{};
   Rule rule{};
   std::chrono::milliseconds snapshot_interval{2000};
+  int replicas = 0;  // at most 1: each server's state is also held by the next one
 };
 
 std::string Encode(const Setup& setup);
