@@ -386,6 +386,16 @@ void Cluster::EndStep(const std::shared_ptr<Process>& process) {
   Wake(process);
 }
 
+// The next server has all that has changed. Messages that are lost keep changes back for a while.
+bool Cluster::HasWholeCopy(int server) const {
+  if (!plan_.replicas || layout_[0].OfServer(server).empty()) return true;
+  const Process* const own = Current(true, server);
+  const Process* const next = Current(true, NextOf(server));
+  if (own == nullptr || next == nullptr || !next->server->follower()->has_copy()) return false;
+  const Follower& follower = *next->server->follower();
+  return follower.life() == own->incarnation && follower.position() == own->server->position();
+}
+
 bool Cluster::Done() const {
   for (int worker = 0; worker < plan_.workers; ++worker) {
     if (gone_.contains(worker)) continue;
@@ -395,6 +405,7 @@ bool Cluster::Done() const {
   }
   for (int server = 0; server < plan_.servers; ++server) {
     if (Current(true, server) == nullptr || Current(true, server)->server->recovering()) return false;
+    if (!HasWholeCopy(server)) return false;
   }
   return true;
 }

@@ -117,6 +117,7 @@ class Cluster {
   void Compute(const std::shared_ptr<Process>& process);
   void EndStep(const std::shared_ptr<Process>& process);
   bool Done() const;
+  bool HasWholeCopy(int server) const;
   Process* Current(bool server, int number) const;
 
   // What must hold.
