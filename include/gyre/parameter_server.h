@@ -65,6 +65,10 @@ struct ParameterServerOptions {
   std::chrono::milliseconds snapshot_interval{2'000};
   int64_t retain_bytes = int64_t{256} << 20;
 
+  // 1: what a server has acknowledged, the next one has as well, and it survives the loss of a server with its disk,
+  // whatever workers retain. For two servers at least. 0.
+  std::optional<int64_t> replicas = std::nullopt;
+
   // Each call's; default: the runtime's operation_timeout.
   std::optional<std::chrono::milliseconds> timeout = std::nullopt;
 };

@@ -237,6 +237,7 @@ absl::StatusOr<Config> LoadConfig(const RuntimeOptions& options, const Environme
     // Where servers are, and which life this is, the launcher knows.
     ASSIGN_OR_RETURN(StrategyConfig given, ParseStrategy(*options.strategy));
     if (given.servers.empty()) given.servers = config.strategy.servers;
+    if (!given.replicas) given.replicas = config.strategy.replicas;
     given.life = config.strategy.life;
     config.strategy = std::move(given);
   }

@@ -39,6 +39,7 @@ bool ParsePart(absl::string_view key, absl::string_view value, StrategyConfig& c
   if (key == "staleness") return ParseCount(value, 0, config.staleness);
   if (key == "local_steps") return ParseCount(value, 0, config.local_steps, kMostLocalSteps);
   if (key == "values") return ParseValues(value, config.values);
+  if (key == "replicas") return ParseCount(value, 0, config.replicas, 1);
   if (key == "servers") {
     config.servers = absl::StrSplit(value, '+');
     return !value.empty();
@@ -63,7 +64,7 @@ absl::StatusOr<StrategyConfig> ParseStrategy(std::string_view text) {
       return absl::InvalidArgumentError(absl::StrCat(
           "GYRE_STRATEGY: '", part, "' is not understood; it is allreduce, or ps with consistency=bsp, ssp or async, ",
           "staleness=N, local_steps=N (up to ", kMostLocalSteps,
-          "), values=f32, f16, bf16 or int8, all with commas between them"));
+          "), values=f32, f16, bf16 or int8, replicas=0 or 1, all with commas between them"));
     }
     first = false;
   }

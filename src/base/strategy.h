@@ -1,5 +1,5 @@
 // StrategyConfig: how gradients become weights, as GYRE_STRATEGY says it:
-//   allreduce | ps[,consistency=bsp|ssp|async][,staleness=N][,local_steps=N][,values=f32|f16|bf16|int8]
+//   allreduce | ps[,consistency=bsp|ssp|async][,staleness=N][,local_steps=N][,values=f32|f16|bf16|int8][,replicas=0|1]
 // gyrerun adds for its ranks servers=HOST:PORT+HOST:PORT, where the parameter servers are, and life=N, how often the
 // process was started. What is said twice counts as it was said last.
 #pragma once
@@ -25,6 +25,7 @@ struct StrategyConfig {
   std::optional<int64_t> staleness{};
   std::optional<int64_t> local_steps{};  // at most kMostLocalSteps
   std::optional<ValueFormat> values{};
+  std::optional<int64_t> replicas{};   // 0 or 1
   std::vector<std::string> servers{};  // "host:port" by number
   uint64_t life = 1;                   // more: this process takes the place of one that died
 };

@@ -17,6 +17,7 @@
 #include "launch/hosts.h"
 #include "launch/rank_environment.h"
 #include "launch/report.h"
+#include "launch/server_ranks.h"
 
 namespace gyre::launch {
 
@@ -125,6 +126,10 @@ void DeclareServers(CLI::App& app, Options& options, Raw& raw) {
   app.add_option("--server-hosts", raw.server_hosts, "Hosts for these servers, also such that have no ranks")
       ->type_name("HOST,...");
   app.add_flag("--colocate-servers", options.colocate_servers, "One parameter server beside each rank, on its host");
+  app.add_option("--replicas", options.replicas,
+                 "With two servers or more: 1 keeps a copy of each server's state at the next one (0)")
+      ->check(CLI::Range(0, 1))
+      ->type_name("N");
   app.add_option("--restart-rank", options.restart_rank,
                  "With --servers: start each rank or server that dies again, alone, so many times (0)")
       ->check(CLI::Range(0, 1'000'000))
@@ -211,6 +216,9 @@ absl::Status Check(const Options& options) {
   }
   RETURN_IF_ERROR(CheckServers(options, options.ranks));
   RETURN_IF_ERROR(CheckServerHosts(options));
+  if (options.replicas > 0 && options.servers < 2 && !options.colocate_servers) {
+    return Wrong("--replicas takes two servers at least", "--servers 2 --replicas 1");
+  }
   if (options.restart_rank > 0 && !options.has_servers()) {
     return Wrong("--restart-rank is for ranks that train through servers", "--servers 1 --restart-rank 3");
   }
@@ -296,6 +304,7 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) 
   }
   RETURN_IF_ERROR(Check(options));
   RETURN_IF_ERROR(raw.compat.Finish(app, options));
+  if (options.replicas > 0) options.exports.push_back(ReplicasVariable(options.exports, options.replicas));
   RETURN_IF_ERROR(CheckSeconds("--settle", raw.settle, true));
   RETURN_IF_ERROR(CheckSeconds("--grace", raw.grace, true));
   RETURN_IF_ERROR(CheckSeconds("--start-timeout", raw.start_timeout, false));

@@ -28,6 +28,7 @@ struct Options {
   int servers = 0;                                 // parameter servers beside the ranks
   std::vector<std::string> server_hosts;           // where they are; empty: on the ranks' hosts
   bool colocate_servers = false;                   // as many as ranks, one beside each; then servers is 0
+  int replicas = 0;                                // how many other servers have what one acknowledged: 0 or 1
   int restart_rank = 0;                            // how often each rank and server that dies is started again, alone
   std::chrono::milliseconds restart_delay{1'000};  // before the first one
   std::string status_file;                         // empty: none

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -89,6 +90,16 @@ absl::StatusOr<UniqueFd> TakeTermination() {
   return fd;
 }
 
+std::string GivenStrategy(const std::vector<std::string>& exports) {
+  constexpr std::string_view kStrategy = "GYRE_STRATEGY=";
+  const char* const own = std::getenv("GYRE_STRATEGY");
+  std::string given = own != nullptr ? own : "";
+  for (const std::string& entry : exports) {
+    if (entry.starts_with(kStrategy)) given = entry.substr(kStrategy.size());
+  }
+  return given.empty() ? "ps" : given;
+}
+
 absl::Status ServeUntilTold(int server, uint64_t life, const std::string& folder) {
   ASSIGN_OR_RETURN(const Config config, LoadConfig({}, ProcessEnvironment()));
   if (!config.secret_fd || !config.job_id) return absl::FailedPreconditionError("this is for gyrerun itself to start");
@@ -100,8 +111,15 @@ absl::Status ServeUntilTold(int server, uint64_t life, const std::string& folder
                                    .secret = {},
                                    .host = config.host_id.value_or(""),
                                    .folder = folder,
+                                   .servers = {},
                                    .listener = UniqueFd(0),
                                    .stop = std::move(stop)};
+  for (const std::string& address : config.strategy.servers) {
+    ASSIGN_OR_RETURN(Endpoint endpoint, ParseEndpoint(address));
+    options.servers.push_back(std::move(endpoint));
+  }
+  // It may be gone with what was there: another server has it then, perhaps.
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return ErrnoStatus(folder);
   ASSIGN_OR_RETURN(options.secret, ReadSecretFd(*config.secret_fd));
   // Gradients come and go by megabytes: the memory stays.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
@@ -135,15 +153,13 @@ std::vector<std::string> ServerRanks::Command(int server, uint64_t life) const {
   return {"gyrerun", "serve", absl::StrCat(server), absl::StrCat(life), folder_};
 }
 
+std::string ReplicasVariable(const std::vector<std::string>& exports, int replicas) {
+  return absl::StrCat("GYRE_STRATEGY=", GivenStrategy(exports), ",replicas=", replicas);
+}
+
 std::string StrategyVariable(const std::vector<std::string>& exports, const std::vector<std::string>& addresses,
                              uint64_t life) {
-  constexpr std::string_view kStrategy = "GYRE_STRATEGY=";
-  const char* const own = std::getenv("GYRE_STRATEGY");
-  std::string given = own != nullptr ? own : "";
-  for (const std::string& entry : exports) {
-    if (entry.starts_with(kStrategy)) given = entry.substr(kStrategy.size());
-  }
-  return absl::StrCat("GYRE_STRATEGY=", given.empty() ? "ps" : given, ",servers=", absl::StrJoin(addresses, "+"),
+  return absl::StrCat("GYRE_STRATEGY=", GivenStrategy(exports), ",servers=", absl::StrJoin(addresses, "+"),
                       ",life=", life);
 }
 

@@ -40,6 +40,9 @@ class ServerRanks {
   UniqueFd lock_;  // of the folder: somebody uses it
 };
 
+// "VAR=VALUE" for all processes of a job whose servers have replicas: what StrategyVariable is to go on from.
+std::string ReplicasVariable(const std::vector<std::string>& exports, int replicas);
+
 // "GYRE_STRATEGY=..." for a process in that life, of a job whose servers are at `addresses`, by number: what the last
 // entry of `exports` ("VAR=VALUE") or else this process's own environment says, and where the servers are.
 std::string StrategyVariable(const std::vector<std::string>& exports, const std::vector<std::string>& addresses,

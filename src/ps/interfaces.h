@@ -20,8 +20,9 @@ class Network {
  public:
   virtual ~Network() = default;
 
-  // To the server or worker `peer`: of a server's network, to a worker; of a worker's, to a server. What the message
-  // points at is read before this returns, but for what its keeper holds. Never blocks, never calls back.
+  // To the server or worker `peer`: of a server's network, to a worker; of a worker's, to a server; of the ring of
+  // servers, to a Side (ps/replica.h). What the message points at is read before this returns, but for what its keeper
+  // holds. Never blocks, never calls back.
   virtual void Send(int peer, const Message& message) = 0;
 };
 

@@ -30,6 +30,8 @@ struct Guards {
   bool duplicates = true;  // a push that was applied is not applied again
   bool fence = true;       // a process that was replaced is not listened to
   bool heartbeat = true;   // a silent worker is waited for no longer
+  bool forward = true;     // the next server gets the gradients that this one was pushed
+  bool confirm = true;     // a push is acknowledged once the next server has it
 };
 
 }  // namespace gyre::ps

@@ -56,7 +56,7 @@ class Roster {
  private:
   void Count();  // members_, after a change
 
-  const Guards guards_;
+  Guards guards_;
   std::map<int, Entry> entries_;
   std::vector<int> members_;
 };

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "net/bytes.h"
+#include "ps/state.h"
 
 namespace gyre::ps {
 
@@ -22,25 +22,18 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options, con
   }
   if (!IsForValues(options.values_as)) return absl::InvalidArgumentError("values cannot be sent in such payloads");
   std::unique_ptr<Server> server(new Server(std::move(options), layout, clock, network, disk));
-  for (const int partition : layout.OfServer(server->options_.server)) {
-    const ServerOptions& own = server->options_;
-    const Partition& part = layout.partitions()[static_cast<size_t>(partition)];
-    ASSIGN_OR_RETURN(Shard shard, part.table < 0
-                                      ? Shard::Create(part.count, own.consistency, own.rule, own.guards, own.make)
-                                      : Shard::OfTable(layout.tables()[static_cast<size_t>(part.table)],
-                                                       own.consistency, own.rule, own.guards, own.make));
-    server->shards_.push_back(std::move(shard));
-  }
+  ASSIGN_OR_RETURN(server->shards_, server->MakeShards(server->options_.server, server->options_.make));
   server->waiting_.resize(server->shards_.size());
   server->rows_asked_.resize(server->shards_.size());
   server->encoders_.resize(server->shards_.size());
+  if (server->options_.ring != nullptr) RETURN_IF_ERROR(server->EnterRing());
   RETURN_IF_ERROR(server->Load());
   return server;
 }
 
 Server::Server(ServerOptions options, const Layout& layout, const Clock& clock, Network& network, Disk& disk)
     : options_(std::move(options)),
-      layout_fingerprint_(layout.fingerprint()),
+      layout_(layout),
       clock_(clock),
       network_(network),
       snapshots_(disk, options_.server, options_.incarnation, options_.guards.fence),
@@ -49,50 +42,40 @@ Server::Server(ServerOptions options, const Layout& layout, const Clock& clock, 
       next_pulse_(clock.Now()),
       next_snapshot_(clock.Now() + options_.snapshot_interval) {}
 
+absl::StatusOr<std::vector<Shard>> Server::MakeShards(int server, const MakeFloats& make) const {
+  std::vector<Shard> shards;
+  for (const int partition : layout_.OfServer(server)) {
+    const Partition& part = layout_.partitions()[static_cast<size_t>(partition)];
+    ASSIGN_OR_RETURN(Shard shard,
+                     part.table < 0
+                         ? Shard::Create(part.count, options_.consistency, options_.rule, options_.guards, make)
+                         : Shard::OfTable(layout_.tables()[static_cast<size_t>(part.table)], options_.consistency,
+                                          options_.rule, options_.guards, make));
+    shards.push_back(std::move(shard));
+  }
+  return shards;
+}
+
 absl::Status Server::Load() {
   ASSIGN_OR_RETURN(const std::optional<std::string> content, snapshots_.Open());
   if (content) RETURN_IF_ERROR(Annotate(Restore(*content), absl::StrCat("server ", options_.server)));
-  ready_ = shards_.empty() || (content && AllHaveValues());
+  founded_ = shards_.empty() || (content && AllHaveValues());
+  ready_ = founded_ && !forwarder_;
   return absl::OkStatus();
 }
 
 std::string Server::Content() const {
-  return Written([this](WireWriter& writer) {
-    writer.U64(layout_fingerprint_);
-    writer.U32(static_cast<uint32_t>(roster_.entries().size()));
-    for (const auto& [worker, entry] : roster_.entries()) {
-      writer.I32(worker);
-      writer.U64(entry.incarnation);
-      writer.U8(entry.member ? 1 : 0);
-    }
-    for (const Shard& shard : shards_) {
-      const std::string bytes = shard.Save();
-      writer.U64(bytes.size());
-      writer.Raw(bytes);
-    }
-  });
+  return EncodeContent(layout_.fingerprint(), EncodeRoster(roster_), shards_);
 }
 
 absl::Status Server::Restore(std::string_view content) {
-  WireReader reader(content);
-  if (reader.U64() != layout_fingerprint_) return absl::DataLossError("the snapshot is of another layout");
-  const uint32_t workers = reader.U32();
-  for (uint32_t i = 0; i < workers && reader.ok(); ++i) {
-    const int worker = reader.I32();
-    roster_.Know(worker, reader.U64());
-    if (reader.U8() != 0) roster_.Join(worker, clock_.Now());
-  }
-  for (Shard& shard : shards_) {
-    const std::string_view bytes = reader.Raw(reader.U64());
-    if (!reader.ok()) return absl::DataLossError("the snapshot is cut short");
-    RETURN_IF_ERROR(shard.Restore(bytes));
-  }
-  return reader.AtEnd() ? absl::OkStatus() : absl::DataLossError("the snapshot is too long");
+  ASSIGN_OR_RETURN(const std::string_view roster, RestoreContent(content, layout_.fingerprint(), shards_));
+  return RestoreRoster(roster, roster_, clock_.Now());
 }
 
 void Server::Receive(int worker, const Message& message) {
   if (message.epoch != options_.epoch && options_.guards.fence) return;
-  if (absl::IsAborted(disk_status_)) return;
+  if (absl::IsAborted(disk_status_) || recovery_) return;
   const Roster::Standing standing = roster_.Hear(worker, message.incarnation, clock_.Now());
   if (standing == Roster::Standing::kFenced) {
     const std::string text =
@@ -123,7 +106,7 @@ void Server::Receive(int worker, const Message& message) {
 }
 
 void Server::Hello(int worker, const Message& message) {
-  if (message.layout != layout_fingerprint_ || message.next.size() != shards_.size()) {
+  if (message.layout != layout_.fingerprint() || message.next.size() != shards_.size()) {
     const std::string text =
         absl::StrCat("worker ", worker, ": its tensors or servers are not those of server ", options_.server);
     return network_.Send(worker, {.kind = Kind::kRefuse,
@@ -134,7 +117,8 @@ void Server::Hello(int worker, const Message& message) {
   }
   roster_.Know(worker, message.incarnation);
   if (message.flag) Join(worker, message);
-  if (!ready_) Snapshot().IgnoreError();  // kept in disk_status_; Tick tries again
+  ForwardRoster();
+  if (!founded_) Snapshot().IgnoreError();  // kept in disk_status_; Tick tries again
   Welcome(worker);
   Moved();
 }
@@ -156,8 +140,9 @@ void Server::Join(int worker, const Message& message) {
 void Server::Welcome(int worker) {
   Message welcome{.kind = Kind::kWelcome, .flag = ready_, .member = roster_.IsMember(worker)};
   for (const Shard& shard : shards_) {
-    welcome.next.push_back(shard.Next(worker));
-    welcome.durable.push_back(shard.Durable(worker));
+    const uint64_t acknowledged = Acknowledged(static_cast<int>(welcome.next.size()), worker);
+    welcome.next.push_back(acknowledged);
+    welcome.durable.push_back(std::min(acknowledged, shard.Durable(worker)));
     welcome.floors.push_back(welcome.member ? shard.ClockOf(worker) : shard.FloorFor(worker, roster_.members()));
   }
   Send(worker, std::move(welcome));
@@ -182,12 +167,25 @@ void Server::Push(int worker, const Message& message) {
   if (!ready_) return;
   const int slot = static_cast<int>(message.slot);
   Shard& shard = shards_[message.slot];
-  const std::optional<Gradient> gradient = GradientOf(worker, message);
+  std::optional<Gradient> gradient = GradientOf(worker, message);
   if (!gradient) return;
+  if (forwarder_ && !gradient->keeper) gradient->keeper = Floats::CopyOf(gradient->bytes);
+  const uint64_t before = shard.Next(worker);
   const auto outcome = shard.Push(worker, message.from, message.sequence, *gradient, [&](int from, uint64_t sequence) {
     options_.applied({slot, from, message.incarnation, sequence});
   });
-  Send(worker, {.kind = Kind::kAck, .slot = message.slot, .sequence = shard.Next(worker)});
+  if (shard.Next(worker) > before) {
+    // What was decoded: the next server's copy is of the same bits, whatever the push came as.
+    const bool taken = outcome == Shard::Outcome::kTaken;
+    Forward({.slot = message.slot,
+             .sequence = message.sequence,
+             .worker = worker,
+             .rate = message.rate,
+             .values = taken ? gradient->keeper.bytes() : Bytes(),
+             .keeper = taken ? gradient->keeper : Floats(),
+             .entry = taken ? Entry::kPush : Entry::kSettled});
+  }
+  Send(worker, {.kind = Kind::kAck, .slot = message.slot, .sequence = Acknowledged(slot, worker)});
   if (outcome != Shard::Outcome::kTaken) return;
   changed_ = true;
   MovedIn(slot);
@@ -218,7 +216,11 @@ void Server::Moved() {
 
 void Server::MovedIn(int slot) {
   Shard& shard = shards_[static_cast<size_t>(slot)];
+  const uint64_t version = shard.version();
   shard.Advance(roster_.members(), AppliedIn(slot));
+  if (options_.consistency.mode == Mode::kSynchronous && shard.version() > version) {
+    Forward({.slot = static_cast<uint32_t>(slot), .sequence = shard.version(), .entry = Entry::kAdvance});
+  }
   std::map<int, uint64_t>& waiting = waiting_[static_cast<size_t>(slot)];
   const auto least = shard.Clock(roster_.members());
   for (auto next = waiting.begin(); next != waiting.end();) {
@@ -258,9 +260,12 @@ void Server::Send(int worker, Message message) {
 void Server::Tick() {
   if (absl::IsAborted(disk_status_)) return;
   Attend();
+  if (recovery_) return recovery_->Tick();
+  if (forwarder_ && founded_) forwarder_->Tick();
   const TimePoint now = clock_.Now();
   if (!roster_.Expire(now, options_.timing.timeout).empty()) {
     changed_ = true;
+    ForwardRoster();
     Moved();
   }
   if (now >= next_snapshot_) Snapshot().IgnoreError();
@@ -289,7 +294,9 @@ void Server::Lose(int worker, uint64_t incarnation) {
 
 TimePoint Server::NextTick() const {
   if (absl::IsAborted(disk_status_)) return TimePoint::max();
-  return std::min({next_pulse_, next_snapshot_, roster_.NextExpiry(options_.timing.timeout)});
+  if (recovery_) return recovery_->NextTick();
+  const TimePoint next = forwarder_ && founded_ ? forwarder_->NextTick() : TimePoint::max();
+  return std::min({next, next_pulse_, next_snapshot_, roster_.NextExpiry(options_.timing.timeout)});
 }
 
 void Server::Pulse() {
@@ -297,8 +304,9 @@ void Server::Pulse() {
   for (const int worker : roster_.members()) {
     Message pulse{.kind = Kind::kPulse, .worker = slowest};
     for (const Shard& shard : shards_) {
-      pulse.next.push_back(shard.Next(worker));
-      pulse.durable.push_back(shard.Durable(worker));
+      const uint64_t acknowledged = Acknowledged(static_cast<int>(pulse.next.size()), worker);
+      pulse.next.push_back(acknowledged);
+      pulse.durable.push_back(std::min(acknowledged, shard.Durable(worker)));
     }
     Send(worker, std::move(pulse));
   }
@@ -319,7 +327,7 @@ int Server::Slowest() const {
 absl::Status Server::Snapshot() {
   next_snapshot_ = clock_.Now() + options_.snapshot_interval;
   // Half the first values are nothing to come back to.
-  const bool complete = AllHaveValues() && (ready_ || std::ssize(roster_.members()) >= options_.workers);
+  const bool complete = AllHaveValues() && (founded_ || std::ssize(roster_.members()) >= options_.workers);
   if (!changed_ || !complete) return absl::OkStatus();
   const TimePoint begin = clock_.Now();
   disk_status_ = snapshots_.Write(Content());
@@ -331,10 +339,8 @@ absl::Status Server::Snapshot() {
   }
   changed_ = false;
   for (Shard& shard : shards_) shard.Saved();
-  if (!ready_) {
-    ready_ = true;
-    for (const int worker : roster_.members()) Welcome(worker);
-  }
+  founded_ = true;
+  if (!forwarder_) BecomeReady();
   return absl::OkStatus();
 }
 

@@ -19,6 +19,7 @@
 #include "ps/options.h"
 #include "ps/pull_codec.h"
 #include "ps/push_codec.h"
+#include "ps/replica.h"
 #include "ps/roster.h"
 #include "ps/shard.h"
 #include "ps/snapshot.h"
@@ -43,6 +44,10 @@ struct ServerOptions {
   int workers = 1;  // that must have joined before the first step; those that come later join where the others are
   Duration snapshot_interval = std::chrono::seconds(10);                // or 20 times as long as the last one took
   compression::PayloadKind values_as = compression::PayloadKind::kF32;  // how values are sent (IsForValues)
+  // Its state is also held by the next server, and it holds that of the one before (ps/replica.h), whom it reaches
+  // through `ring`, which outlives it. Null: nobody does.
+  Network* ring = nullptr;
+  size_t piece_bytes = size_t{1} << 20;  // of a state, in one message between servers
   Guards guards{};
   MakeFloats make = MakePrivate;                                                // memory for values
   std::function<void(const AppliedPush&)> applied = [](const AppliedPush&) {};  // for timelines and tests
@@ -52,7 +57,7 @@ class Server {
  public:
   // Goes on from the snapshot, if there is one: workers that were members then are given a time-out to come back.
   // What is given by reference outlives it. Errors: see Snapshots::Open and Shard::Create; kDataLoss also where the
-  // snapshot is of another layout.
+  // snapshot is of another layout; kInvalidArgument where there is a ring of one.
   static absl::StatusOr<std::unique_ptr<Server>> Start(ServerOptions options, const Layout& layout, const Clock& clock,
                                                        Network& network, Disk& disk);
   Server(const Server&) = delete;
@@ -65,6 +70,12 @@ class Server {
   // connection with it is left, which is its end unless it is heard again soon.
   void Hear(int worker, uint64_t incarnation);
   void Lose(int worker, uint64_t incarnation);
+
+  // A message from a neighbour in the ring. REQUIRES: a ring
+  void ReceiveFromServer(Side side, const Message& message);
+
+  // A way to the next server has opened: what is to be said to it is said at once. REQUIRES: a ring
+  void ReachNext();
 
   // To be called when NextTick() has come; earlier does no harm. Between two calls all that has arrived is to be
   // received: who is silent is judged here, and by how long this server has listened.
@@ -81,9 +92,16 @@ class Server {
   const Shard& shard(int slot) const { return shards_[static_cast<size_t>(slot)]; }
   uint64_t snapshot_number() const { return snapshots_.number(); }
 
+  // Of the server before; null without a ring, or where that one has no partitions.
+  const Follower* follower() const { return follower_ ? &*follower_ : nullptr; }
+  bool recovering() const { return recovery_.has_value(); }  // until the next server has said what it has
+  bool recovered() const { return recovered_; }              // its state came from the next server
+  uint64_t position() const { return forwarder_ ? forwarder_->position() : 0; }  // the last change of its state
+
  private:
   Server(ServerOptions options, const Layout& layout, const Clock& clock, Network& network, Disk& disk);
 
+  absl::StatusOr<std::vector<Shard>> MakeShards(int server, const MakeFloats& make) const;
   absl::Status Load();
   absl::Status Restore(std::string_view content);
   std::string Content() const;
@@ -108,8 +126,19 @@ class Server {
   int Slowest() const;
   Shard::Applied AppliedIn(int slot);
 
+  // With a ring: server_replication.cc.
+  absl::Status EnterRing();
+  void Forward(Message change);
+  void ForwardRoster();
+  uint64_t Acknowledged(int slot, int worker) const;
+  Forwarder::State WholeState() const;
+  void Confirmed(const Message& confirm);
+  void Recovered();
+  bool HoldsPlace();
+  void BecomeReady();
+
   const ServerOptions options_;
-  const uint64_t layout_fingerprint_;
+  const Layout& layout_;
   const Clock& clock_;
   Network& network_;
   Snapshots snapshots_;
@@ -128,8 +157,14 @@ class Server {
   TimePoint next_pulse_{};
   TimePoint next_snapshot_{};
   bool changed_ = false;  // since the last snapshot
-  bool ready_ = false;    // all partitions have values, and a snapshot of them exists: pushes are taken
+  bool founded_ = false;  // all partitions have values, and a snapshot of them exists
+  bool ready_ = false;    // and, with a ring, the next server has had them: pushes are taken
   absl::Status disk_status_;
+  std::optional<Forwarder> forwarder_;  // with partitions and a ring
+  std::optional<Recovery> recovery_;    // and until its state is known
+  std::optional<Follower> follower_;
+  bool recovered_ = false;
+  std::string forwarded_roster_;
 };
 
 }  // namespace gyre::ps

@@ -1,6 +1,7 @@
 #include "ps/shard.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "base/status.h"
@@ -104,10 +105,13 @@ uint64_t Shard::FloorFor(int worker, std::span<const int> members) const {
 void Shard::Advance(std::span<const int> members, const Applied& applied) {
   if (consistency_.mode != Mode::kSynchronous || !has_values_) return;
   const auto least = Clock(members);
-  if (!least || *least <= version_) return;
+  if (least && *least > version_) AdvanceTo(*least, applied);
+}
+
+void Shard::AdvanceTo(uint64_t step, const Applied& applied) {
   // Where nobody who belongs is awaited, steps may have no pushes at all.
-  while (!held_.empty() && held_.begin()->first < *least) ApplyStep(held_.begin()->first, applied);
-  version_ = *least;
+  while (!held_.empty() && held_.begin()->first < step) ApplyStep(held_.begin()->first, applied);
+  version_ = step;
 }
 
 void Shard::ApplyStep(uint64_t step, const Applied& applied) {
@@ -227,6 +231,50 @@ absl::Status Shard::Restore(std::string_view bytes) {
   if (optimizer_) return optimizer_->Restore(AsBytes(rest));
   if (rows_) return rows_->Restore(AsBytes(rest));
   return rest.empty() ? absl::OkStatus() : absl::DataLossError("a partition in the snapshot has an optimizer's state");
+}
+
+void Shard::Unsaved() {
+  for (auto& [_, stream] : streams_) stream.durable = 0;
+}
+
+std::string Shard::SaveHeld() const {
+  return Written([this](WireWriter& writer) {
+    for (const auto& [step, pushes] : held_) {
+      for (const auto& [worker, push] : pushes) {
+        writer.U64(step);
+        writer.I32(worker);
+        writer.U64(push.before);
+        writer.U8(push.rate ? 1 : 0);
+        writer.U32(std::bit_cast<uint32_t>(push.rate.value_or(0)));
+        writer.U64(push.gradient.bytes().size());  // rows are as many as there are
+        writer.Raw(AsText(push.gradient.bytes()));
+      }
+    }
+  });
+}
+
+absl::Status Shard::RestoreHeld(std::string_view bytes) {
+  WireReader reader(bytes);
+  while (!reader.AtEnd()) {
+    const uint64_t step = reader.U64();
+    const int worker = reader.I32();
+    Held push{.before = reader.U64(), .rate = {}, .gradient = {}};
+    const bool has_rate = reader.U8() != 0;
+    const auto rate = std::bit_cast<float>(reader.U32());
+    if (has_rate) push.rate = rate;
+    const Bytes gradient = AsBytes(reader.Raw(reader.U64()));
+    if (!reader.ok() || !Fits(gradient)) return absl::DataLossError("held pushes do not fit a partition");
+    push.gradient = Floats::CopyOf(gradient);
+    held_[step][worker] = std::move(push);
+    Forget(worker, step + 1);
+  }
+  return absl::OkStatus();
+}
+
+std::map<int, uint64_t> Shard::Nexts() const {
+  std::map<int, uint64_t> nexts;
+  for (const auto& [worker, stream] : streams_) nexts[worker] = stream.next;
+  return nexts;
 }
 
 void Shard::Saved() {

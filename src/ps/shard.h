@@ -76,6 +76,9 @@ class Shard {
   // Applies the steps whose pushes are all in: to be called after what changes members, floors or pushes.
   void Advance(std::span<const int> members, const Applied& applied);
 
+  // Applies the steps before `step`, which is what the values are for now.
+  void AdvanceTo(uint64_t step, const Applied& applied);
+
   // The least clock of the members; nothing where there are none.
   std::optional<uint64_t> Clock(std::span<const int> members) const;
   uint64_t ClockOf(int worker) const;
@@ -91,7 +94,15 @@ class Shard {
   // All but the pushes that are held, as bytes; Restore takes it back into a new shard. kDataLoss: it does not fit.
   std::string Save() const;
   absl::Status Restore(std::string_view bytes);
-  void Saved();  // what Save gave is in the snapshot
+  void Saved();    // what Save gave is in the snapshot
+  void Unsaved();  // nothing is in a snapshot
+
+  // The pushes that are held, likewise; to be restored after the rest.
+  std::string SaveHeld() const;
+  absl::Status RestoreHeld(std::string_view bytes);
+
+  // By worker: what is awaited next.
+  std::map<int, uint64_t> Nexts() const;
 
  private:
   struct Stream {

@@ -75,9 +75,13 @@ absl::StatusOr<std::optional<std::string>> Snapshots::Open() {
   return content;
 }
 
-absl::Status Snapshots::Write(std::string_view bytes) {
+absl::Status Snapshots::CheckPlace() {
   ASSIGN_OR_RETURN(const std::optional<Manifest> found, ReadManifest());
-  if (found) RETURN_IF_ERROR(CheckPlace(*found));
+  return found ? CheckPlace(*found) : absl::OkStatus();
+}
+
+absl::Status Snapshots::Write(std::string_view bytes) {
+  RETURN_IF_ERROR(CheckPlace());
   const Manifest next{incarnation_, ++last_, incarnation_, bytes.size(), Checksum(bytes)};
   RETURN_IF_ERROR(Put(SnapshotName(next), bytes));
   RETURN_IF_ERROR(Commit(next));

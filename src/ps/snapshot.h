@@ -46,6 +46,9 @@ class Snapshots {
   // Returns when the snapshot is there to stay. Errors as above; the old one counts then. REQUIRES: Open succeeded
   absl::Status Write(std::string_view bytes);
 
+  // kAborted as above. REQUIRES: Open succeeded
+  absl::Status CheckPlace();
+
   uint64_t number() const { return manifest_.number; }  // of the last one
 
  private:

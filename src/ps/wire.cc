@@ -16,6 +16,7 @@ class Writer {
  public:
   explicit Writer(std::string& out) : writer_(out) {}
   void Flag(bool value) { writer_.U8(value ? 1 : 0); }
+  void Change(Entry value) { writer_.U8(static_cast<uint8_t>(value)); }
   void U32(uint32_t value) { writer_.U32(value); }
   void I32(int32_t value) { writer_.I32(value); }
   void U64(uint64_t value) { writer_.U64(value); }
@@ -39,6 +40,11 @@ class Reader {
     const auto byte = Count(reader_.U8(), 1);
     good_ = good_ && byte <= 1;
     value = byte == 1;
+  }
+  void Change(Entry& value) {
+    const auto byte = Count(reader_.U8(), 1);
+    good_ = good_ && byte <= static_cast<uint8_t>(Entry::kRoster);
+    value = static_cast<Entry>(byte);
   }
   void U32(uint32_t& value) { value = Count(reader_.U32(), 4); }
   void I32(int32_t& value) { value = Count(reader_.I32(), 4); }
@@ -147,6 +153,32 @@ bool Fields(Side& side, M& message) {
       side.Step(message.clock);
       side.Step(message.sequence);
       side.Floats(message.values);
+      return true;
+    case Kind::kFetch:
+      side.Step(message.sequence);
+      side.Step(message.clock);
+      return true;
+    case Kind::kPiece:
+      side.Flag(message.flag);
+      side.Flag(message.last);
+      side.Step(message.sequence);
+      side.Step(message.from);
+      side.Step(message.clock);
+      side.Text(message.text);
+      return true;
+    case Kind::kForward:
+      side.Change(message.entry);
+      side.U32(message.slot);
+      side.I32(message.worker);
+      side.Step(message.from);
+      side.Step(message.sequence);
+      side.Rate(message.rate);
+      side.Text(message.text);
+      side.Floats(message.values);
+      return true;
+    case Kind::kConfirm:
+      side.Step(message.sequence);
+      side.Step(message.clock);
       return true;
   }
   return false;

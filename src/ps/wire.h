@@ -27,17 +27,31 @@ enum class Kind : uint8_t {
   kUnknown = 11,   // server: say hello first
   kPullRows = 20,  // worker: asks for rows of a table, for step `clock`
   kRows = 21,      // server: they
+  // Between servers (ps/replica.h):
+  kFetch = 22,    // asks for a piece of a state
+  kPiece = 23,    // it
+  kForward = 24,  // to the next one: a change of the state
+  kConfirm = 25,  // from the next one: it has all changes up to there
 };
 
 // Sequences and clocks are steps, from 0, below this.
 inline constexpr uint64_t kMostSteps = uint64_t{1} << 62;
+
+// What has changed in a server's state.
+enum class Entry : uint8_t {
+  kNone = 0,     // nothing: here I am
+  kPush = 1,     // a worker's push was taken
+  kSettled = 2,  // a worker's push was settled without its gradient
+  kAdvance = 3,  // the steps before one were applied
+  kRoster = 4,   // workers have come or gone
+};
 
 // One struct for all; each kind uses the fields it needs. Views point at what the message was made of, or decoded from.
 struct Message {
   Kind kind = Kind::kHello;
   uint64_t epoch = 0;        // the job's
   uint64_t incarnation = 0;  // the sender's: how often its process was started, from 1
-  uint64_t to = 0;           // from servers: the incarnation of the worker that it is for
+  uint64_t to = 0;           // from servers: the incarnation of whom it is for; 0, between servers: whoever is there
   uint64_t layout = 0;       // Hello: Layout::fingerprint
   bool flag = false;         // Hello: joins. Welcome: pushes are taken. Refuse: another process has its place
   bool member = false;       // Welcome: the worker belongs
@@ -52,7 +66,13 @@ struct Message {
   // says. PullRows: ids
   Bytes values{};
   Floats keeper{};          // what `values` are in, where they may be kept without a copy; empty: copy them
-  std::string_view text{};  // Refuse
+  std::string_view text{};  // Refuse, Piece, Forward
+  // Between servers, besides `flag` (Piece: there is such a state), `last` (of a state's pieces), `clock` (Fetch,
+  // Piece: bytes of the state before the piece; Confirm: the request by which it came), `worker` (Forward: whose
+  // push) and `values` (Forward: its gradient, never a payload). `sequence` is of Fetch and Piece the request's
+  // number, of Confirm the last change's; `from` is a change's number, or the last one that the state has.
+  bool last = false;
+  Entry entry = Entry::kNone;
   // By slot, all of the same length:
   std::vector<uint64_t> next{};     // Hello, Heartbeat: the first that is still held. Welcome, Pulse: awaited next
   std::vector<uint64_t> durable{};  // Welcome, Pulse: all before is in the server's snapshot

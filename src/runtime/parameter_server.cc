@@ -36,6 +36,9 @@ absl::Status Check(const ParameterServerOptions& options) {
   if (options.snapshot_interval.count() < 1 || options.retain_bytes < 0) {
     return absl::InvalidArgumentError("snapshot_interval must be 1 ms or more, and retain_bytes 0 or more");
   }
+  if (options.replicas.value_or(0) < 0 || options.replicas.value_or(0) > 1) {
+    return absl::InvalidArgumentError("replicas must be 0 or 1");
+  }
   if (options.timeout && options.timeout->count() <= 0) return absl::InvalidArgumentError("timeout must be positive");
   return absl::OkStatus();
 }
@@ -283,6 +286,10 @@ absl::StatusOr<std::unique_ptr<ParameterServerClient>> ParameterServerClient::Cr
   const Consistency consistency = options.consistency.value_or(config.strategy.consistency.value_or(Consistency::kBsp));
   const int64_t staleness = options.staleness.value_or(config.strategy.staleness.value_or(kDefaultStaleness));
   const int64_t local_steps = options.local_steps.value_or(config.strategy.local_steps.value_or(0));
+  const int64_t replicas = options.replicas.value_or(config.strategy.replicas.value_or(0));
+  if (replicas > 0 && servers.size() < 2) {
+    return absl::InvalidArgumentError("a replica takes another server; start the job with gyrerun --servers 2 or more");
+  }
   ps::ClientOptions client{.servers = std::move(servers),
                            .job_id = job.job_id,
                            .secret = job.secret,
@@ -297,7 +304,8 @@ absl::StatusOr<std::unique_ptr<ParameterServerClient>> ParameterServerClient::Cr
                                      .consistency = ConsistencyOf(consistency, staleness),
                                      .rule = servers_rule,
                                      .snapshot_interval = options.snapshot_interval,
-                                     .values_as = PayloadOf(values)}};
+                                     .values_as = PayloadOf(values),
+                                     .replicas = static_cast<int>(replicas)}};
   if (!runtime.TakePlaceWithServers()) {
     return absl::FailedPreconditionError(
         "parameter servers hold one model a job, and this runtime has made a client for it before");

@@ -143,6 +143,26 @@ TEST_F(CharLmByServers, AServerAndARankAreKilledAndTrainingGoesOn) {
   EXPECT_EQ(LastLine(program.out())["steps"], 1000) << program.output();
 }
 
+// The process and the folder of all snapshots: the other server has what it had, and training ends where it would have.
+TEST_F(CharLmByServers, AServerThatIsLostWithItsSnapshotsCostsNothingWithAReplica) {
+  const std::vector<std::string> steps = {"--steps", "300"};
+  const double expected = BitsOf({"--servers", "2"}, steps);
+  std::filesystem::remove(losses_);
+  Program program(Command({"--servers", "2", "--replicas", "1", "--restart-rank", "1", "--verbose"}, steps));
+  ASSERT_TRUE(WaitForSteps(50)) << program.output();
+  const pid_t server = PidOf(program, "server 1");
+  std::ifstream file("/proc/" + std::to_string(server) + "/cmdline", std::ios::binary);
+  std::vector<std::string> words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  ASSERT_EQ(words.size(), 5u) << "gyrerun serve NUMBER LIFE FOLDER";
+  std::filesystem::rename(words[4], folder_.path() / "lost");
+  ASSERT_EQ(kill(server, SIGKILL), 0);
+  ASSERT_TRUE(program.WaitFor(kLimit)) << program.output();
+  EXPECT_EQ(program.exit_code(), 0) << program.output();
+  EXPECT_THAT(program.err(), HasSubstr("it is started again, 1 of 1"));
+  EXPECT_EQ(LastLine(program.out())["heldout_bits_per_char"], expected) << program.output();
+}
+
 TEST_F(CharLmByServers, OverHostsTheyAreSpreadAndStartedAgainWhereTheyWere) {
   std::vector<std::string> launch = OverHosts();
   launch.insert(launch.end(), {"--servers", "2", "--restart-rank", "1", "--verbose"});

@@ -62,6 +62,10 @@ TEST(OptionsTest, Servers) {
             std::string::npos);
   EXPECT_NE(ErrorOf({"-np", "2", "--servers", "1", "--server-hosts", "c", "prog"}).find("ranks on hosts"),
             std::string::npos);
+  const auto replicas = ParseOptions({"-np", "2", "--servers", "2", "--replicas", "1", "-x", "GYRE_STRATEGY=ps", "p"});
+  ASSERT_TRUE(replicas.ok()) << replicas.status();
+  EXPECT_EQ(replicas->exports.back(), "GYRE_STRATEGY=ps,replicas=1");
+  EXPECT_NE(ErrorOf({"-np", "2", "--servers", "1", "--replicas", "1", "p"}).find("two servers"), std::string::npos);
 }
 
 TEST(OptionsTest, OverHosts) {

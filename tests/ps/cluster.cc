@@ -53,7 +53,7 @@ struct Cluster::Process {
   bool alive = true;
   TimePoint frozen_until{};
   TimePoint tick_at = TimePoint::max();
-  std::unique_ptr<Network> link;
+  std::unique_ptr<Network> link, ring;
   std::unique_ptr<Server> server;
   std::unique_ptr<Worker> worker;
   // Of a server:
@@ -70,6 +70,18 @@ class Cluster::Link final : public Network {
  public:
   Link(Cluster& cluster, Process& process) : cluster_(cluster), process_(process) {}
   void Send(int peer, const Message& message) override { cluster_.Send(process_, peer, message); }
+
+ private:
+  Cluster& cluster_;
+  Process& process_;
+};
+
+class Cluster::Ring final : public Network {
+ public:
+  Ring(Cluster& cluster, Process& process) : cluster_(cluster), process_(process) {}
+  void Send(int peer, const Message& message) override {
+    cluster_.SendInRing(process_, static_cast<Side>(peer), message);
+  }
 
  private:
   Cluster& cluster_;
@@ -94,6 +106,10 @@ Cluster::Cluster(Plan plan) : plan_(std::move(plan)), random_(plan_.seed), chanc
   for (int server = 0; server < plan_.servers; ++server) {
     disks_.push_back(std::make_unique<MemoryDisk>());
     durable_.emplace_back(layout_[0].OfServer(server).size(), std::vector<uint64_t>(workers_.size()));
+  }
+  at_next_ = told_ = told_history_ = durable_;
+  copy_at_end_.resize(servers_.size());
+  for (int server = 0; server < plan_.servers; ++server) {
     StartServer(server);
   }
   for (int worker = 0; worker < plan_.workers; ++worker) {
@@ -121,6 +137,7 @@ void Cluster::StartServer(int number) {
   self.number = number;
   self.incarnation = lives.size() + 1;
   self.link = std::make_unique<Link>(*this, self);
+  self.ring = std::make_unique<Ring>(*this, self);
   self.history.assign(layout_[0].OfServer(number).size(), std::vector<uint64_t>(workers_.size()));
   MemoryDisk& disk = *disks_[static_cast<size_t>(number)];
   auto server = Server::Start({.server = number,
@@ -132,6 +149,8 @@ void Cluster::StartServer(int number) {
                                .workers = plan_.gather ? plan_.workers : 1,
                                .snapshot_interval = milliseconds(plan_.snapshot_ms),
                                .values_as = plan_.values_as,
+                               .ring = plan_.replicas ? self.ring.get() : nullptr,
+                               .piece_bytes = plan_.piece_bytes,
                                .guards = plan_.guards,
                                .applied = [this, &self](const AppliedPush& push) { CheckApplied(self, push); }},
                               layout_[0], clock_, *self.link, disk);
@@ -154,6 +173,7 @@ void Cluster::StartServer(int number) {
   };
   lives.push_back(process);
   CheckRestored(self);
+  if (plan_.replicas) histories_[{number, self.incarnation}][0] = self.history;
   Wake(process);
 }
 
@@ -182,6 +202,7 @@ void Cluster::StartWorker(int number) {
 }
 
 void Cluster::Kill(Process& process) {
+  if (process.server) NoteEnd(process);
   process.alive = false;
   if (process.worker) process.clock = process.worker->clock();
   process.server.reset();
@@ -193,6 +214,10 @@ void Cluster::Strike(const Blow& blow) {
     cut_.insert({blow.whom, blow.worker});
     return In(blow.lasts, [this, blow] { cut_.erase({blow.whom, blow.worker}); });
   }
+  if (blow.kind == Blow::Kind::kSever) {
+    severed_.insert(blow.whom);
+    return In(blow.lasts, [this, blow] { severed_.erase(blow.whom); });
+  }
   Process* process = Current(blow.server, blow.whom);
   if (process == nullptr || (!blow.server && gone_.contains(blow.whom))) return;
   const auto start = [this, blow] { blow.server ? StartServer(blow.whom) : StartWorker(blow.whom); };
@@ -202,11 +227,16 @@ void Cluster::Strike(const Blow& blow) {
     case Blow::Kind::kFreeze:
     case Blow::Kind::kReplace:
       process->frozen_until = now() + milliseconds(blow.lasts);
+      if (blow.kind == Blow::Kind::kReplace && blow.server) NoteEnd(*process);
       if (blow.kind == Blow::Kind::kReplace) start();
       return;
     default:
       Kill(*process);
       if (blow.kind == Blow::Kind::kCrash) disks_[static_cast<size_t>(blow.whom)]->Crash(random_);
+      if (blow.kind == Blow::Kind::kLose) {
+        disks_[static_cast<size_t>(blow.whom)]->Lose();
+        lost_disks_.insert(blow.whom);
+      }
       if (blow.lasts < 0) {
         gone_.insert(blow.whom);
       } else {
@@ -256,6 +286,61 @@ void Cluster::Deliver(bool to_server, int to, int from, const std::string& bytes
     } else {
       if (message->kind == Kind::kAck) --under_way_[{to, from}];
       process->worker->Receive(from, *message);
+    }
+    Wake(process);
+  }
+}
+
+void Cluster::SendInRing(Process& from, Side to, const Message& message) {
+  const int number = from.number;
+  const int other = to == kNext ? NextOf(number) : (number + plan_.servers - 1) % plan_.servers;
+  if (to == kBefore && message.kind == Kind::kConfirm) {
+    const std::span<const Shard> copy = from.server->follower()->shards();
+    for (size_t slot = 0; slot < copy.size(); ++slot) {
+      for (size_t worker = 0; worker < workers_.size(); ++worker) {
+        uint64_t& there = at_next_[static_cast<size_t>(other)][slot][worker];
+        there = std::max(there, copy[slot].Next(static_cast<int>(worker)));
+      }
+    }
+  }
+  const Follower* const follower = from.server ? from.server->follower() : nullptr;
+  if (to == kBefore && message.kind == Kind::kPiece && follower->has_copy()) {
+    given_[{number, from.incarnation}] = {follower->life(), follower->position()};
+  }
+  const auto lost = [this](uint64_t one_in) { return one_in > 0 && random_.OneIn(one_in); };
+  if (severed_.contains(to == kNext ? number : other) || lost(plan_.drop)) return;
+  const std::string bytes = Encode(message);
+  for (int copies = lost(plan_.duplicate) ? 2 : 1; copies > 0; --copies) {
+    const auto late = static_cast<int64_t>(lost(plan_.delay) ? random_.Below(1500) : 1);
+    In(late, [this, other, side = to == kNext ? kBefore : kNext, bytes] { DeliverInRing(other, side, bytes); });
+  }
+}
+
+void Cluster::DeliverInRing(int to, Side from, const std::string& bytes) {
+  const auto lives = servers_[static_cast<size_t>(to)];
+  for (const auto& process : lives) {
+    if (!process->alive) continue;
+    if (process->frozen_until > now()) {
+      At(process->frozen_until, [this, to, from, bytes] { DeliverInRing(to, from, bytes); });
+      return;
+    }
+    ++messages_;
+    const int64_t key[] = {now().time_since_epoch().count(), 2, to, from};
+    trace_ = XXH3_64bits_withSeed(key, sizeof(key), trace_);
+    trace_ = XXH3_64bits_withSeed(bytes.data(), bytes.size(), trace_);
+    const auto message = Decode(bytes);
+    if (!message.ok()) return Wrong("a message between servers is not understood");
+    const bool recovering = process->server->recovering();
+    process->server->ReceiveFromServer(from, *message);
+    if (recovering && !process->server->recovering()) {
+      const auto given = given_.find({NextOf(to), message->incarnation});
+      if (process->server->recovered()) {
+        ++recoveries_;
+        const auto& known = histories_[{to, given->second.first}];
+        process->history = std::prev(known.upper_bound(given->second.second))->second;
+        histories_[{to, process->incarnation}][0] = process->history;
+      }
+      CheckRecovered(*process);
     }
     Wake(process);
   }
@@ -372,6 +457,16 @@ std::vector<Floats> Cluster::RowsOf(int worker) const {
   return rows;
 }
 
+// The next server has all that has changed. Messages that are lost keep changes back for a while.
+bool Cluster::HasWholeCopy(int server) const {
+  if (!plan_.replicas || layout_[0].OfServer(server).empty()) return true;
+  const Process* const own = Current(true, server);
+  const Process* const next = Current(true, NextOf(server));
+  if (own == nullptr || next == nullptr || !next->server->follower()->has_copy()) return false;
+  const Follower& follower = *next->server->follower();
+  return follower.life() == own->incarnation && follower.position() == own->server->position();
+}
+
 bool Cluster::Done() const {
   for (int worker = 0; worker < plan_.workers; ++worker) {
     if (gone_.contains(worker)) continue;
@@ -381,7 +476,8 @@ bool Cluster::Done() const {
     if (process->worker->WhyWaiting()) return false;  // the last values too
   }
   for (int server = 0; server < plan_.servers; ++server) {
-    if (Current(true, server) == nullptr) return false;
+    if (Current(true, server) == nullptr || Current(true, server)->server->recovering()) return false;
+    if (!HasWholeCopy(server)) return false;
   }
   return true;
 }
@@ -403,7 +499,10 @@ std::string Cluster::Run() {
       settled = now() + milliseconds(10'000);
     }
     if (now() >= settled) break;
-    if (now() > last_blow + kPatience) Wrong(absl::StrCat("no end; the last reason to wait: ", last_reason_));
+    // A push that has little credit waits for two messages, with replicas for four, and a step with tables for its rows
+    // besides: any of them may be lost or late.
+    if (now() > last_blow + (plan_.replicas || plan_.tables > 0 ? 3 : 1) * kPatience)
+      Wrong(absl::StrCat("no end; the last reason to wait: ", last_reason_));
   }
   if (wrong_.empty()) CheckEnd();
   return wrong_;
@@ -420,6 +519,9 @@ void Cluster::CheckApplied(Process& server, const AppliedPush& push) {
   const std::vector<uint64_t> who = {static_cast<uint64_t>(push.worker), push.sequence};
   if ((applied & bit) != 0) Wrong(Text("applied twice: worker, step", who));
   applied |= bit;
+  if (plan_.replicas) {
+    histories_[{server.number, server.incarnation}][server.server->position() + 1] = server.history;
+  }
   if (push.incarnation < server.welcomed[push.worker]) Wrong(Text("applied, but fenced: worker, step", who));
 }
 
@@ -427,17 +529,18 @@ void Cluster::CheckSent(Process& server, int worker, const Message& message) {
   const auto w = static_cast<size_t>(worker);
   if (message.kind == Kind::kWelcome) {
     uint64_t& newest = server.welcomed[worker];
-    if (message.to > newest) {
-      server.heard[worker] = now();
-      if (newest > 0) server.gaps.insert(worker);
-    }
+    if (message.to > newest && newest > 0) server.gaps.insert(worker);
     newest = std::max(newest, message.to);
     uint64_t& granted = granted_[{worker, message.to}];
     if (message.member && !message.floors.empty()) granted = std::max(granted, std::ranges::max(message.floors));
     // Whoever comes anew belongs no more, without being given up.
     message.member ? void(server.members.insert(worker)) : void(server.members.erase(worker));
   }
-  for (size_t slot = 0; slot < message.durable.size(); ++slot) {
+  if (plan_.replicas) {
+    if (message.kind == Kind::kAck) CheckTold(server, worker, message.slot, message.sequence);
+    for (size_t slot = 0; slot < message.next.size(); ++slot) CheckTold(server, worker, slot, message.next[slot]);
+  }
+  for (size_t slot = 0; slot < message.durable.size() && !plan_.replicas; ++slot) {
     uint64_t& durable = durable_[static_cast<size_t>(server.number)][slot][w];
     // A process that was replaced knows less, and is not believed.
     if (&server != servers_[static_cast<size_t>(server.number)].back().get()) continue;
@@ -540,7 +643,8 @@ void Cluster::CheckRestored(Process& server) {
     const auto end = name.find(".snapshot");
     if (end != std::string::npos) server.history = saved_[number][std::string(name, 0, end)];
   }
-  for (size_t slot = 0; slot < server.history.size(); ++slot) {
+  // With replicas it is what the next server has that counts.
+  for (size_t slot = 0; slot < server.history.size() && !plan_.replicas; ++slot) {
     const Shard& shard = server.server->shard(static_cast<int>(slot));
     for (size_t worker = 0; worker < workers_.size(); ++worker) {
       const uint64_t told = durable_[number][slot][worker];
@@ -606,10 +710,76 @@ std::optional<float> Cluster::MeansOf(int server, size_t slot, const std::vector
   return means;
 }
 
+// What a worker is told is acknowledged is at two servers.
+void Cluster::CheckTold(Process& server, int worker, size_t slot, uint64_t next) {
+  const auto number = static_cast<size_t>(server.number);
+  const auto w = static_cast<size_t>(worker);
+  if (next > at_next_[number][slot][w])
+    Wrong(Text("acknowledged, but not at the next server: worker, step", {w, next}));
+  if (&server != servers_[number].back().get()) return;
+  uint64_t& told = told_[number][slot][w];
+  told = std::max(told, next);
+  told_history_[number][slot][w] |= server.history[slot][w] & ((uint64_t{1} << next) - 1);
+}
+
+// Its process ends, or another takes its place: who has its state now?
+void Cluster::NoteEnd(Process& server) {
+  if (!plan_.replicas || Current(true, server.number) != &server) return;
+  const Process* const next = Current(true, NextOf(server.number));
+  const bool copy = next != nullptr && next->server->follower() != nullptr && next->server->follower()->has_copy();
+  copy_at_end_[static_cast<size_t>(server.number)] = copy ? next->incarnation : 0;
+}
+
+// It has its state again, and all that workers were told of is in it, unless two servers were lost at once.
+void Cluster::CheckRecovered(Process& server) {
+  const auto number = static_cast<size_t>(server.number);
+  const Process* const next = Current(true, NextOf(server.number));
+  const bool must = copy_at_end_[number] > 0 && next != nullptr && next->incarnation == copy_at_end_[number];
+  for (size_t slot = 0; slot < server.history.size(); ++slot) {
+    const Shard& shard = server.server->shard(static_cast<int>(slot));
+    for (size_t worker = 0; worker < workers_.size(); ++worker) {
+      uint64_t& told = told_[number][slot][worker];
+      uint64_t& applied = told_history_[number][slot][worker];
+      const uint64_t is = shard.Next(static_cast<int>(worker));
+      // In BSP what was applied may be held there.
+      const bool synchronous = plan_.consistency.mode == Mode::kSynchronous;
+      const bool missing = !synchronous && (applied & ~server.history[slot][worker]) != 0;
+      if (must && (is < told || missing)) {
+        Wrong(Text("acknowledged pushes are lost: of server, worker, told, is", {number, worker, told, is}));
+      }
+      if (must) continue;
+      told = applied = 0;
+    }
+  }
+  if (!must) doubly_lost_.insert(server.number);
+  if (!must && !server.server->shard(0).has_values()) begun_anew_.insert(server.number);
+}
+
+// In the end each copy is what it is a copy of.
+void Cluster::CheckCopies() {
+  for (int number = 0; number < plan_.servers && plan_.replicas; ++number) {
+    const Server& server = *Current(true, number)->server;
+    const Follower* const follower = Current(true, NextOf(number))->server->follower();
+    for (size_t slot = 0; slot < layout_[0].OfServer(number).size(); ++slot) {
+      const Shard& shard = server.shard(static_cast<int>(slot));
+      if (!follower->has_copy()) return Wrong("there is no copy of a server");
+      const Shard& copy = follower->shards()[slot];
+      const bool same_rows = shard.rows() == nullptr || copy.rows()->Save() == shard.rows()->Save();
+      if (copy.version() != shard.version() || !std::ranges::equal(copy.values(), shard.values()) || !same_rows) {
+        return Wrong(Text("the copy of a server is another one: server, life and change of both, steps of both",
+                          {static_cast<uint64_t>(number), Current(true, number)->incarnation, server.position(),
+                           follower->life(), follower->position(), shard.version(), copy.version()}));
+      }
+    }
+  }
+}
+
 void Cluster::CheckEnd() {
+  CheckCopies();
   const bool synchronous = plan_.consistency.mode == Mode::kSynchronous;
   for (int number = 0; number < plan_.servers; ++number) {
     const Process& process = *Current(true, number);
+    if (begun_anew_.contains(number)) continue;
     for (size_t slot = 0; slot < process.history.size(); ++slot) {
       const std::vector<float> values = ValuesOf(process, slot), expected = Expected(process, slot);
       const bool plain = !compressed() || IsOfTable(number, slot);
@@ -625,7 +795,9 @@ void Cluster::CheckEnd() {
         // Who lived to the end, and kept all until it was safe, has lost nothing. Late steps count for nobody in BSP.
         const uint64_t ended = ended_[worker][workers_[worker].back()->incarnation];
         const bool lived = !gone_.contains(static_cast<int>(worker));
-        if (lived && !synchronous && plan_.retain >= plan_.steps && (ended & ~in) != 0) {
+        const bool once = plan_.replicas && !doubly_lost_.contains(number);
+        const bool kept = once || (plan_.retain >= plan_.steps && !lost_disks_.contains(number));
+        if (lived && !synchronous && kept && (ended & ~in) != 0) {
           Wrong(Text("pushes are lost: of worker, steps, applied", {worker, ended, in}));
         }
       }
@@ -695,6 +867,17 @@ Plan RandomPlan(uint64_t seed) {
     plan.compression = kinds[random.Below(std::size(kinds))];
   }
   if (random.OneIn(4)) plan.values_as = compression::PayloadKind::kInt8;
+  // Half of them with replicas, and disks that are lost.
+  if (plan.servers == 1 || random.OneIn(2)) return plan;
+  plan.replicas = true;
+  if (random.OneIn(2)) plan.retain = 0;
+  // A state is some pieces, not so many that messages which are lost keep it from coming over before the end.
+  plan.piece_bytes = static_cast<size_t>(between(100, 1000) * plan.workers);
+  for (int64_t blows = between(0, 6); blows > 0; --blows) {
+    const auto kind = random.OneIn(3) ? Blow::Kind::kSever : Blow::Kind::kLose;
+    const auto whom = static_cast<int>(random.Below(static_cast<uint64_t>(plan.servers)));
+    plan.blows.push_back({kind, true, whom, 0, between(0, 4000), between(1, 1500)});
+  }
   return plan;
 }
 

@@ -35,6 +35,8 @@ struct Blow {
     kFreeze,   // the process stands still for as long
     kReplace,  // the same, and a new one starts at once: the old one goes on beside it
     kCut,      // nothing comes through between the server and the worker
+    kLose,     // of a server: the process ends, and its disk is lost
+    kSever,    // nothing comes through between the server and the next one
   };
   Kind kind = Kind::kKill;
   bool server = false;  // otherwise a worker
@@ -50,6 +52,8 @@ struct Plan {
   uint64_t steps = 10;  // at most 60
   bool gather = false;  // the first step waits for all workers
   uint64_t local_steps = 0;
+  bool replicas = false;  // each server's state is also held by the next one
+  size_t piece_bytes = 1000;
   size_t retain = 64;
   size_t window = size_t{1} << 20;
   int64_t snapshot_ms = 500;
@@ -85,10 +89,12 @@ class Cluster {
   const std::string& last_reason() const { return last_reason_; }         // why a worker waited last
   size_t most_under_way() const { return most_under_way_; }  // pushes of a worker that a server has not acknowledged
   bool ever_local() const { return ever_local_; }            // some step was made without a server
+  int recoveries() const { return recoveries_; }             // servers that have got their state from the next one
 
  private:
   struct Process;
   class Link;
+  class Ring;
   struct Event {
     TimePoint when;
     uint64_t number;
@@ -109,6 +115,9 @@ class Cluster {
   void Kill(Process& process);
   void Send(Process& from, int to, const Message& message);
   void Deliver(bool to_server, int to, int from, const std::string& bytes);
+  void SendInRing(Process& from, Side to, const Message& message);
+  void DeliverInRing(int to, Side from, const std::string& bytes);
+  int NextOf(int server) const { return (server + 1) % plan_.servers; }
   void Wake(const std::shared_ptr<Process>& process);  // after anything happened to it
   void Tick(const std::shared_ptr<Process>& process);
   void Compute(const std::shared_ptr<Process>& process);
@@ -116,6 +125,7 @@ class Cluster {
   void AskRows(Process& process);
   std::vector<Floats> RowsOf(int worker) const;  // what a step pushes
   bool Done() const;
+  bool HasWholeCopy(int server) const;
   Process* Current(bool server, int number) const;
 
   // What must hold.
@@ -128,6 +138,10 @@ class Cluster {
   std::vector<float> Expected(const Process& server, size_t slot) const;  // the same, of what was applied
   void CheckRestored(Process& server);
   void CheckExpired(Process& server);
+  void CheckTold(Process& server, int worker, size_t slot, uint64_t next);
+  void CheckRecovered(Process& server);
+  void CheckCopies();
+  void NoteEnd(Process& server);
   void CheckEnd();
   void CheckPush(const Process& worker, int server, const Message& message);
   bool IsOfTable(int server, size_t slot) const {
@@ -154,6 +168,19 @@ class Cluster {
   std::vector<std::vector<std::vector<uint64_t>>> durable_;               // by server, slot, worker: as was told
   std::vector<std::map<uint64_t, uint64_t>> ended_;  // by worker, by incarnation: the steps that it has pushed
   std::set<std::pair<int, int>> cut_;
+  // With replicas. By server, slot, worker: what was at the next server, and of that what workers were told is
+  // acknowledged, with the steps that were applied of it.
+  using Nexts = std::vector<std::vector<uint64_t>>;
+  std::vector<Nexts> at_next_, told_;
+  std::vector<History> told_history_;
+  std::map<std::pair<int, uint64_t>, std::map<uint64_t, History>> histories_;  // by server and life, by change
+  std::map<std::pair<int, uint64_t>, std::pair<uint64_t, uint64_t>> given_;  // by who gave it: whose life's, and change
+  std::vector<uint64_t> copy_at_end_;  // by server: the next one's life that had a copy when its last life ended, or 0
+  std::set<int> severed_;              // servers, from the next one
+  std::set<int> doubly_lost_;          // servers that were lost when there was no copy
+  std::set<int> lost_disks_;           // servers whose disk was lost at some time
+  std::set<int> begun_anew_;           // and no snapshot: from a worker's model
+  int recoveries_ = 0;
   std::set<int> gone_;                    // workers, for good
   using Life = std::pair<int, uint64_t>;  // a worker, and its incarnation
   std::map<Life, uint64_t> granted_;      // the furthest floor that a server told it

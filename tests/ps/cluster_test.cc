@@ -100,6 +100,32 @@ TEST(ClusterTest, ServersThatDieCostNothingWhileWorkersLive) {
   }
 }
 
+// The same where nobody keeps what was acknowledged, and disks are lost with the processes: the next server has it.
+TEST(ClusterTest, ServersThatAreLostWithTheirDisksCostNothingWithReplicas) {
+  Plan plan{.workers = 4, .servers = 3, .tensors = 5, .steps = 40, .gather = true, .replicas = true, .retain = 0};
+  for (const Consistency& consistency : kEach) {
+    plan.consistency = consistency;
+    plan.blows.clear();
+    plan.seed = 0;
+    Cluster calm(plan);
+    ASSERT_EQ(calm.Run(), "");
+    EXPECT_EQ(calm.recoveries(), 0);
+    for (uint64_t seed = 0; seed < 10; ++seed) {
+      plan.seed = seed;
+      plan.blows.clear();
+      for (int i = 0; i < 3; ++i) {
+        const auto late = static_cast<int64_t>(seed) * 17;
+        plan.blows.push_back({Blow::Kind::kLose, true, (i + static_cast<int>(seed)) % 3, 0, 150 + 900 * i + late, 100});
+      }
+      Cluster stormy(plan);
+      ASSERT_EQ(stormy.Run(), "") << seed;
+      EXPECT_GT(stormy.recoveries(), 0) << seed;
+      if (consistency.mode != Mode::kSynchronous) continue;
+      EXPECT_EQ(stormy.final_model(), calm.final_model()) << seed;
+    }
+  }
+}
+
 TEST(ClusterTest, AWorkerGoesOnAloneForAWhileAndThenSaysWhyNot) {
   Plan plan{.workers = 2, .steps = 30, .local_steps = 4, .blows = {{Blow::Kind::kKill, true, 0, 0, 200, 6000}}};
   Cluster cluster(plan);
@@ -149,6 +175,14 @@ TEST(ClusterTest, WithoutTheFenceThePastIsApplied) {
 
 TEST(ClusterTest, WithoutHeartbeatsTheDeadAreWaitedFor) {
   EXPECT_GT(Failures([](Guards& guards) { guards.heartbeat = false; }, "no end"), 0);
+}
+
+TEST(ClusterTest, WithoutTheForwardedGradientsTheCopyIsAnotherOne) {
+  EXPECT_GT(Failures([](Guards& guards) { guards.forward = false; }, "the copy of a server is another one"), 0);
+}
+
+TEST(ClusterTest, WithoutTheWaitForTheNextServerAcknowledgedPushesAreLost) {
+  EXPECT_GT(Failures([](Guards& guards) { guards.confirm = false; }, "not at the next server"), 0);
 }
 
 }  // namespace

@@ -35,6 +35,13 @@ class MemoryDisk final : public Disk {
   // The machine has crashed: of what was not synced, some is there, some is not, some is cut short.
   void Crash(support::Mutator& random);
 
+  // It is gone with all that was on it, and another one is there.
+  void Lose() {
+    files_.clear();
+    folder_.clear();
+    calls_left_.reset();
+  }
+
   // Called with the name of each file that is written.
   std::function<void(std::string_view name)> on_write = [](std::string_view) {};
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -48,19 +49,21 @@ class Serving {
  public:
   Serving(int server, std::string folder) : server_(server), folder_(std::move(folder)) {
     listener_ = *ListenTcp({"127.0.0.1", 0}, 16, Soon());
-    Start();
+    std::filesystem::create_directory(folder_);
   }
   ~Serving() { Kill(); }
 
   Endpoint endpoint() const { return *LocalEndpoint(listener_.get()); }
 
-  void Start() {
+  // `servers`: where all are, if they have to know.
+  void Start(std::vector<Endpoint> servers = {}) {
     process_ = *ServerProcess::Create({.server = server_,
                                        .incarnation = ++lives_,
                                        .job_id = "job",
                                        .epoch = 3,
                                        .secret = kSecret,
                                        .folder = folder_,
+                                       .servers = std::move(servers),
                                        .listener = UniqueFd(fcntl(listener_.get(), F_DUPFD_CLOEXEC, 0))});
     thread_ = std::thread([process = process_.get()] { EXPECT_THAT(process->Run(), IsOk()); });
   }
@@ -71,6 +74,11 @@ class Serving {
     process_->Stop();
     thread_.join();
     process_.reset();
+  }
+
+  void LoseDisk() const {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directory(folder_);
   }
 
  private:
@@ -86,8 +94,15 @@ class ProcessTest : public testing::Test {
  protected:
   void StartServers(int servers) {
     for (int server = 0; server < servers; ++server) {
-      servers_.push_back(std::make_unique<Serving>(server, folder_->path().string()));
+      servers_.push_back(std::make_unique<Serving>(server, folder_->path() / std::to_string(server)));
     }
+    for (const auto& server : servers_) server->Start(Endpoints());
+  }
+
+  std::vector<Endpoint> Endpoints() const {
+    std::vector<Endpoint> endpoints;
+    for (const auto& server : servers_) endpoints.push_back(server->endpoint());
+    return endpoints;
   }
 
   // As large as an odd number, smaller than a partition, and larger.
@@ -95,21 +110,25 @@ class ProcessTest : public testing::Test {
   static size_t Elements() { return static_cast<size_t>(kPartitionBytes / 4) + 11; }
 
   std::unique_ptr<Client> Worker(int worker, std::vector<float>& model, uint64_t life = 1) {
-    ClientOptions options{
-        .servers = {},
-        .job_id = "job",
-        .secret = kSecret,
-        .host = host_,
-        .worker = {.worker = worker, .epoch = 3, .incarnation = life, .retain = 64, .has_first_values = worker == 0},
-        .setup = {.tensors = Tensors(),
-                  .tables = tables_,
-                  .workers = workers_,
-                  .consistency = consistency_,
-                  .rule = Momentum{.learning_rate = 0.5f},
-                  .snapshot_interval = milliseconds(200),
-                  .values_as = values_as_}};
+    ClientOptions options{.servers = {},
+                          .job_id = "job",
+                          .secret = kSecret,
+                          .host = host_,
+                          .worker = {.worker = worker,
+                                     .epoch = 3,
+                                     .incarnation = life,
+                                     .retain = retain_,
+                                     .has_first_values = worker == 0},
+                          .setup = {.tensors = Tensors(),
+                                    .tables = tables_,
+                                    .workers = workers_,
+                                    .consistency = consistency_,
+                                    .rule = Momentum{.learning_rate = 0.5f},
+                                    .snapshot_interval = milliseconds(200),
+                                    .values_as = values_as_,
+                                    .replicas = replicas_}};
     options.worker.compression = compression_;
-    for (const auto& server : servers_) options.servers.push_back(server->endpoint());
+    options.servers = Endpoints();
     model.assign(Elements(), worker == 0 ? 2.0f : -1.0f);
     std::vector<std::span<float>> weights;
     size_t offset = 0;
@@ -143,6 +162,10 @@ class ProcessTest : public testing::Test {
         std::vector<float> gradient(Elements());
         for (int step = 0; step < steps; ++step) {
           ASSERT_THAT(Step(*client, worker, step, model, gradient), IsOk()) << worker << " " << step;
+          // What is acknowledged is at the next server, so that one may be lost now.
+          if (replicas_ > 0) {
+            ASSERT_THAT(client->Deliver(Soon()), IsOk());
+          }
           between(worker, step);
         }
         ASSERT_THAT(client->Begin(Soon()), IsOk());
@@ -217,6 +240,8 @@ class ProcessTest : public testing::Test {
   Consistency consistency_{};
   PushCompression compression_{};
   compression::PayloadKind values_as_ = compression::PayloadKind::kF32;
+  size_t retain_ = 64;
+  int replicas_ = 0;
   std::string host_;  // the workers'; the servers' is empty
   std::vector<Table> tables_;
   std::vector<std::unique_ptr<Serving>> servers_;
@@ -253,7 +278,7 @@ TEST_F(ProcessTest, AServerThatDiesAndComesBackCostsNoStep) {
     if (worker != 1 || (step != 2 && step != 5)) return;
     Serving& server = *servers_[step == 2 ? 0 : 1];
     server.Kill();
-    server.Start();
+    server.Start(Endpoints());
   };
   EXPECT_EQ(Train(8, strike), Reference(8));
 }
@@ -309,7 +334,27 @@ std::vector<float> ReferenceRows(const Table& table, int workers, int steps, flo
   return weights;
 }
 
-TEST_F(ProcessTest, ATableIsTrainedToTheBitThoughServersDie) {
+// With replicas they are lost with their disks, while workers keep nothing that was acknowledged.
+class TableTest : public ProcessTest, public testing::WithParamInterface<int> {
+ protected:
+  TableTest() {
+    replicas_ = GetParam();
+    retain_ = replicas_ > 0 ? 0 : 64;
+  }
+
+  void Strike(Client& client, Serving& server) {
+    if (replicas_ > 0) {
+      ASSERT_THAT(client.Deliver(Soon()), IsOk());
+    }
+    server.Kill();
+    if (replicas_ > 0) server.LoseDisk();
+    server.Start(Endpoints());
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Replicas, TableTest, testing::Values(0, 1));
+
+TEST_P(TableTest, IsTrainedToTheBitThoughServersDie) {
   constexpr int kSteps = 8;
   const Table table{.name = "rows", .rows = 64, .columns = 3, .first = UniformRows{0.5f, 3}};
   tables_ = {{.name = "other", .rows = 5}, table};
@@ -323,8 +368,7 @@ TEST_F(ProcessTest, ATableIsTrainedToTheBitThoughServersDie) {
       for (int step = 0; step < kSteps; ++step) {
         ASSERT_THAT(client->Begin(Soon()).status(), IsOk());
         if (worker == 1 && (step == 2 || step == 5)) {  // in the middle of a step, whose rows are then asked for
-          servers_[step == 2 ? 0 : 1]->Kill();
-          servers_[step == 2 ? 0 : 1]->Start();
+          Strike(*client, *servers_[step == 2 ? 0 : 1]);
         }
         const std::vector<int64_t> ids = RowsOf(worker, step);
         std::vector<float> values(ids.size() * 3);
@@ -392,6 +436,37 @@ TEST_F(ProcessTest, CompressedTrainingIsThatOfWhatWasDecodedToTheBit) {
       EXPECT_EQ(Train(6, strike), Reference(6)) << CompressionName(codec) << " " << host;
     }
   }
+}
+
+// Workers keep nothing that was acknowledged, and the snapshots are gone: the next server has all of it.
+TEST_F(ProcessTest, AServerThatIsLostWithItsDiskCostsNoStepWithReplicas) {
+  replicas_ = 1;
+  retain_ = 0;
+  for (const int servers : {2, 3}) {
+    if (servers == 3) {  // what is forwarded was a payload
+      compression_ = {.compression = Dgc{.sparsity = 0.9}, .workers = workers_, .dense = {}};
+      values_as_ = compression::PayloadKind::kF16;
+    }
+    servers_.clear();
+    folder_ = std::make_unique<support::TemporaryDirectory>();
+    StartServers(servers);
+    const auto strike = [&](int worker, int step) {
+      if (worker != 1 || step % 3 != 2) return;
+      Serving& server = *servers_[static_cast<size_t>(step / 3 % servers)];
+      server.Kill();
+      server.LoseDisk();
+      server.Start(Endpoints());
+    };
+    EXPECT_EQ(Train(14, strike), Reference(14)) << servers;
+  }
+}
+
+TEST_F(ProcessTest, AReplicaTakesAnotherServer) {
+  StartServers(1);
+  replicas_ = workers_ = 1;
+  std::vector<float> model;
+  auto worker = Worker(0, model);
+  EXPECT_THAT(worker->Begin(Soon()), MatchesStatus(absl::StatusCode::kFailedPrecondition, "takes another server"));
 }
 
 TEST_F(ProcessTest, AWorkerThatStartsAnewGoesOnWhereTheOthersAre) {
@@ -569,7 +644,8 @@ TEST(SetupTest, ComesBackAsItWas) {
                           .workers = 9,
                           .consistency = {Mode::kStale, 4},
                           .rule = rule,
-                          .snapshot_interval = milliseconds(17)};
+                          .snapshot_interval = milliseconds(17),
+                          .replicas = 1};
     const std::string bytes = Encode(setup);
     const absl::StatusOr<ps::Setup> back = DecodeSetup(bytes);
     ASSERT_THAT(back.status(), IsOk());
@@ -581,6 +657,7 @@ TEST(SetupTest, ComesBackAsItWas) {
     EXPECT_EQ(std::get<ConstantRows>(back->tables[1].first).value, 2.0f);
     EXPECT_EQ(back->servers, 3);
     EXPECT_EQ(back->workers, 9);
+    EXPECT_EQ(back->replicas, 1);
     for (size_t cut = 0; cut < bytes.size(); ++cut) {
       EXPECT_FALSE(DecodeSetup(std::string_view(bytes).substr(0, cut)).ok());
     }

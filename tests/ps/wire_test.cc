@@ -53,6 +53,31 @@ TEST(WireTest, WhatDoesNotFitIsRefused) {
   EXPECT_FALSE(Decode(Encode({.kind = Kind::kPull, .clock = kMostSteps})).ok());
   EXPECT_FALSE(Decode(Encode({.kind = Kind::kPulse, .next = {1}})).ok()) << "lists of unequal length";
   EXPECT_FALSE(Decode(absl::StrCat(Encode({.kind = Kind::kUnknown}), "x")).ok());
+  EXPECT_FALSE(Decode(Encode({.kind = Kind::kForward, .entry = static_cast<Entry>(5)})).ok());
+}
+
+TEST(WireTest, BetweenServersMessagesComeBackAsTheyWere) {
+  for (const Kind kind : {Kind::kFetch, Kind::kPiece, Kind::kForward, Kind::kConfirm}) {
+    const std::string bytes = Encode({.kind = kind,
+                                      .epoch = 1,
+                                      .to = 2,
+                                      .flag = true,
+                                      .slot = 3,
+                                      .from = 4,
+                                      .sequence = 5,
+                                      .clock = 6,
+                                      .worker = 7,
+                                      .rate = 8,
+                                      .values = AsBytes("abcd"),
+                                      .text = "text",
+                                      .last = true,
+                                      .entry = Entry::kRoster});
+    const auto message = Decode(bytes);
+    ASSERT_THAT(message, IsOk());
+    EXPECT_EQ(Encode(*message), bytes);
+    const size_t floats = kind == Kind::kForward ? 4 : 0;  // fewer are a message as well
+    for (size_t size = 0; size + floats < bytes.size(); ++size) EXPECT_FALSE(Decode(bytes.substr(0, size)).ok());
+  }
 }
 
 }  // namespace

@@ -247,7 +247,8 @@ void Link::Finish() {
   absl::StatusOr<Message> message = Decode(arriving_.head);
   if (!message.ok()) return Fail(message.status());
   const bool carries = message->kind == Kind::kInit || message->kind == Kind::kPush || message->kind == Kind::kValues ||
-                       message->kind == Kind::kPullRows || message->kind == Kind::kRows;
+                       message->kind == Kind::kPullRows || message->kind == Kind::kRows ||
+                       (message->kind == Kind::kForward && message->entry == Entry::kPush);
   if (carries != static_cast<bool>(arriving_.floats) || !message->values.empty()) {
     return Fail(absl::DataLossError("a message with or without floats that should be otherwise"));
   }

@@ -56,23 +56,31 @@ void ServerProcess::AfterEvents() {
     server_->Tick();
   }
   if (server_ != nullptr) LookAtDisk();
+  if (next_ != nullptr) next_->Flush();
+  if (next_ != nullptr && !next_->status().ok()) {
+    next_.reset();
+    ConnectNext();
+  }
   for (Connection& connection : connections_) connection.link->Flush();
   for (auto next = connections_.begin(); next != connections_.end();) {
     const auto each = next++;
     if (each->link->status().ok()) continue;
+    const bool from_server = each->from_server;
     const int worker = each->worker;
     const uint64_t incarnation = each->incarnation;
     connections_.erase(each);
-    Lose(worker, incarnation);
+    if (!from_server) Lose(worker, incarnation);
   }
 }
 
 void ServerProcess::Hear(const Connection& connection) {
-  if (server_ != nullptr) server_->Hear(connection.worker, connection.incarnation);
+  if (server_ != nullptr && !connection.from_server) server_->Hear(connection.worker, connection.incarnation);
 }
 
 void ServerProcess::Lose(int worker, uint64_t incarnation) {
-  const auto same = [&](const Connection& other) { return other.worker == worker && other.incarnation == incarnation; };
+  const auto same = [&](const Connection& other) {
+    return !other.from_server && other.worker == worker && other.incarnation == incarnation;
+  };
   if (server_ != nullptr && std::ranges::none_of(connections_, same)) server_->Lose(worker, incarnation);
 }
 
@@ -87,9 +95,10 @@ void ServerProcess::LookAtDisk() {
 }
 
 void ServerProcess::Admit(AcceptedPeer peer) {
-  if (peer.peer.role != Role::kRank) return;
+  if (peer.peer.role != Role::kRank && peer.peer.role != Role::kServer) return;
   Connection& connection = connections_.emplace_back();
   connection.worker = peer.peer.rank;
+  connection.from_server = peer.peer.role == Role::kServer;
   auto link =
       Link::Create(*loop_, std::move(peer.fd), options_.epoch, options_.host,
                    {.on_setup = [this, &connection](std::string_view payload) { TakeSetup(connection, payload); },
@@ -112,12 +121,17 @@ void ServerProcess::TakeSetup(Connection& connection, std::string_view payload) 
         "its tensors, tables, rule, consistency, values, snapshot interval, or number of workers are not those of the "
         "others";
   }
+  if (connection.from_server) return;
   if (first && server_ != nullptr && connection.refusal.empty() && arena_) connection.link->Offer(*arena_);
 }
 
 absl::Status ServerProcess::StartServer(std::string_view payload) {
   ASSIGN_OR_RETURN(const Setup setup, DecodeSetup(payload));
   ASSIGN_OR_RETURN(layout_, Layout::Create(setup.tensors, setup.servers, std::nullopt, setup.tables));
+  const bool ring = setup.replicas > 0;
+  if (ring && std::ssize(options_.servers) != layout_->servers()) {
+    return absl::InvalidArgumentError("a replica: this server was not told where the others are");
+  }
   if (options_.server < layout_->servers()) {
     // The values, and those that somebody reads while others take their place.
     constexpr int64_t kCopies = 4, kRounding = int64_t{1} << 20;
@@ -132,10 +146,48 @@ absl::Status ServerProcess::StartServer(std::string_view payload) {
                                            .workers = setup.workers,
                                            .snapshot_interval = setup.snapshot_interval,
                                            .values_as = setup.values_as,
+                                           .ring = ring ? &ring_ : nullptr,
                                            .make = [this](size_t count) { return Make(count); }},
                                           *layout_, clock_, *this, disk_));
   setup_ = payload;
+  if (ring) ConnectNext();
   return absl::OkStatus();
+}
+
+// The next server learns what to hold from this one, if no worker has come to it before.
+void ServerProcess::ConnectNext() {
+  const int next = (options_.server + 1) % layout_->servers();
+  const Endpoint& endpoint = options_.servers[static_cast<size_t>(next)];
+  const HandshakeIdentity self{options_.job_id, options_.epoch, options_.server, Role::kServer};
+  const auto on_done = [this, next](absl::StatusOr<Connected> connected) {
+    if (!connected.ok()) return void(status_ = connected.status());
+    if (connected->peer.role != Role::kServer || connected->peer.rank != next) {
+      return void(status_ = absl::FailedPreconditionError(
+                      absl::StrCat("at the address of server ", next, " is ", Describe(connected->peer))));
+    }
+    auto link =
+        Link::Create(*loop_, std::move(connected->fd), options_.epoch, options_.host,
+                     {.on_setup = [](std::string_view) {},
+                      .on_message = [this](const Message& message) { server_->ReceiveFromServer(kNext, message); },
+                      .on_bytes = [] {}});
+    if (!link.ok()) return void(status_ = link.status());
+    next_ = *std::move(link);
+    next_->SendSetup(setup_);
+    server_->ReachNext();
+  };
+  connector_ = std::make_unique<Connector>(
+      *loop_, ConnectorOptions{.what = absl::StrCat("server ", next, " at ", ToString(endpoint)), .endpoint = endpoint},
+      self, options_.secret, on_done);
+}
+
+void ServerProcess::Ring::Send(int side, const Message& message) {
+  if (side == kNext) {
+    if (process_.next_ != nullptr) process_.next_->Send(message);
+    return;
+  }
+  for (Connection& connection : process_.connections_) {
+    if (connection.from_server && connection.incarnation == message.to) connection.link->Send(message);
+  }
 }
 
 Floats ServerProcess::Make(size_t count) {
@@ -144,6 +196,12 @@ Floats ServerProcess::Make(size_t count) {
 
 void ServerProcess::Take(Connection& connection, const Message& message) {
   connection.incarnation = message.incarnation;
+  if (connection.from_server) {
+    const bool serves = server_ != nullptr && connection.set_up && connection.refusal.empty();
+    const int before = serves ? (options_.server + layout_->servers() - 1) % layout_->servers() : -1;
+    if (connection.worker == before) server_->ReceiveFromServer(kBefore, message);
+    return;
+  }
   if (!connection.refusal.empty()) {
     return connection.link->Send({.kind = Kind::kRefuse,
                                   .epoch = options_.epoch,
@@ -157,7 +215,8 @@ void ServerProcess::Take(Connection& connection, const Message& message) {
 // Every life of the worker that is still connected gets what is meant for it.
 void ServerProcess::Send(int peer, const Message& message) {
   for (Connection& connection : connections_) {
-    if (connection.worker == peer && connection.incarnation == message.to) connection.link->Send(message);
+    if (!connection.from_server && connection.worker == peer && connection.incarnation == message.to)
+      connection.link->Send(message);
   }
 }
 

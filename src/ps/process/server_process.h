@@ -9,12 +9,15 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "net/acceptor.h"
+#include "net/connector.h"
+#include "net/endpoint.h"
 #include "net/event_loop.h"
 #include "ps/process/file_disk.h"
 #include "ps/process/float_arena.h"
@@ -29,10 +32,11 @@ struct ServerProcessOptions {
   std::string job_id{};
   uint64_t epoch = 0;  // the job's
   std::string secret{};
-  std::string host{};    // the same at processes that may share memory, or empty (Link::Create)
-  std::string folder{};  // of its snapshots, which exists
-  UniqueFd listener{};   // a listening TCP socket
-  UniqueFd stop{};       // readable: as Stop; or empty
+  std::string host{};               // the same at processes that may share memory, or empty (Link::Create)
+  std::string folder{};             // of its snapshots, which exists
+  std::vector<Endpoint> servers{};  // all of them, by number, where one may have a replica; addresses
+  UniqueFd listener{};              // a listening TCP socket
+  UniqueFd stop{};                  // readable: as Stop; or empty
 };
 
 class ServerProcess final : private Network {
@@ -49,7 +53,8 @@ class ServerProcess final : private Network {
 
  private:
   struct Connection {
-    int worker = 0;
+    int worker = 0;  // or server, in whose ring this one is the next
+    bool from_server = false;
     uint64_t incarnation = 0;  // of the last message
     std::unique_ptr<Link> link;
     bool set_up = false;
@@ -57,7 +62,18 @@ class ServerProcess final : private Network {
   };
 
   ServerProcess(ServerProcessOptions options, std::unique_ptr<EventLoop> loop);
+  // To the neighbours in the ring.
+  class Ring final : public Network {
+   public:
+    explicit Ring(ServerProcess& process) : process_(process) {}
+    void Send(int side, const Message& message) override;
+
+   private:
+    ServerProcess& process_;
+  };
+
   void Send(int peer, const Message& message) override;
+  void ConnectNext();
   void Admit(AcceptedPeer peer);
   void TakeSetup(Connection& connection, std::string_view payload);
   absl::Status StartServer(std::string_view payload);
@@ -75,6 +91,9 @@ class ServerProcess final : private Network {
   std::unique_ptr<AuthenticatingListener> listener_;
   std::optional<FloatArena> arena_;  // of the values
   std::list<Connection> connections_;
+  Ring ring_{*this};
+  std::unique_ptr<Connector> connector_;  // to the next server, with replicas
+  std::unique_ptr<Link> next_;
   std::string setup_;
   std::optional<Layout> layout_;
   std::unique_ptr<Server> server_;

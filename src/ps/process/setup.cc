@@ -60,6 +60,7 @@ std::string Encode(const Setup& setup) {
     for (const float value : setup.rule ? ParametersOf(*setup.rule) : Parameters{}) {
       writer.U32(std::bit_cast<uint32_t>(value));
     }
+    writer.U8(static_cast<uint8_t>(setup.replicas));
     writer.U32(static_cast<uint32_t>(setup.tensors.size()));
     for (const Tensor& tensor : setup.tensors) {
       writer.Text(tensor.name);
@@ -79,6 +80,7 @@ absl::StatusOr<Setup> DecodeSetup(std::string_view payload) {
   const size_t rule = reader.U8();
   Parameters parameters{};
   for (float& value : parameters) value = std::bit_cast<float>(reader.U32());
+  const uint8_t replicas = reader.U8();
   const uint32_t tensors = reader.U32();
   Setup setup;
   for (uint32_t i = 0; i < tensors && reader.ok(); ++i) {
@@ -93,7 +95,8 @@ absl::StatusOr<Setup> DecodeSetup(std::string_view payload) {
   constexpr uint64_t kLongest = uint64_t{1} << 40;
   if (!reader.AtEnd() || servers - 1 >= kMostProcesses || workers - 1 >= kMostProcesses || rule > kRules ||
       mode > static_cast<uint8_t>(Mode::kAsynchronous) || bound >= kMostSteps || interval - 1 >= kLongest ||
-      values_as >= compression::kPayloadKindCount || !IsForValues(static_cast<compression::PayloadKind>(values_as))) {
+      values_as >= compression::kPayloadKindCount || !IsForValues(static_cast<compression::PayloadKind>(values_as)) ||
+      replicas > 1) {
     return absl::InvalidArgumentError("malformed setup of a parameter server");
   }
   setup.servers = static_cast<int>(servers);
@@ -102,6 +105,7 @@ absl::StatusOr<Setup> DecodeSetup(std::string_view payload) {
   setup.snapshot_interval = std::chrono::milliseconds(interval);
   setup.values_as = static_cast<compression::PayloadKind>(values_as);
   setup.rule = RuleOf(rule, parameters);
+  setup.replicas = replicas;
   return setup;
 }
 

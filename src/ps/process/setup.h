@@ -24,6 +24,7 @@ struct Setup {
   Rule rule{};
   std::chrono::milliseconds snapshot_interval{2000};
   compression::PayloadKind values_as = compression::PayloadKind::kF32;  // how servers send values (IsForValues)
+  int replicas = 0;  // at most 1: each server's state is also held by the next one
 };
 
 std::string Encode(const Setup& setup);
