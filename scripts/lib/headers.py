@@ -23,7 +23,7 @@ def flags_of(build):
     flags = {}
     defined = set()
     for command in json.loads((build / "compile_commands.json").read_text()):
-        if command["file"].endswith(".c"):
+        if command["file"].endswith((".c", ".cu")):
             continue
         words = iter(shlex.split(command["command"]))
         for word in words:

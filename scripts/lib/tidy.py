@@ -45,7 +45,7 @@ def main():
     sources = {}
     for command in json.loads((build / "compile_commands.json").read_text()):
         path = pathlib.Path(command["file"])
-        if path.is_relative_to(root) and path.relative_to(root).parts[0] in HOMES:
+        if path.suffix != ".cu" and path.is_relative_to(root) and path.relative_to(root).parts[0] in HOMES:
             text = path.read_bytes()
             if b"gyre/torch/" in text:
                 continue  # Clang 16 does not take the headers of LibTorch 1.13 as C++20
