@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "compression/accumulate.h"
+#include "runtime/compression_vote.h"
 
 namespace gyre {
 
@@ -233,23 +234,21 @@ absl::Status Compressor::ChooseAgain(Communicator& communicator, const std::vect
     network_.latency = model.latency;
     network_.bytes_per_second = model.bytes_per_second;
   }
-  // What all ranks take the largest of: then 1 for each part that is to stay as it is.
-  std::vector<double> agreed = {speed_.encode, speed_.decode, network_.latency, 1 / network_.bytes_per_second};
-  const size_t known = agreed.size();
+  std::vector<std::optional<PartCosts>> costs(parts.size());
   for (size_t i = 0; i < parts.size(); ++i) {
-    agreed.push_back(1);
     if (!covers_any(parts[i])) continue;
     const int64_t bytes = parts[i].count * int64_t{sizeof(float)};
     const double dense = team->Select(Collective::kAllReduce, bytes, team->rails()).seconds;
-    const bool then = StaysOrTurnsCompressed(compressed_[i], SecondsOf(parts[i]), dense);
-    agreed.back() = then == compressed_[i] ? 1 : 0;
+    costs[i] = {compressed_[i], SecondsOf(parts[i]), dense};
   }
-  RETURN_IF_ERROR(communicator.AllReduce(agreed, {.op = ReduceOp::kMax, .timeout = options.timeout}));
-  speed_ = {agreed[0], agreed[1]};
-  network_.latency = agreed[2];
-  network_.bytes_per_second = 1 / agreed[3];
+  std::vector<double> ballot = FillBallot({speed_, network_.latency, network_.bytes_per_second}, costs);
+  RETURN_IF_ERROR(communicator.AllReduce(ballot, {.op = ReduceOp::kMax, .timeout = options.timeout}));
+  const VoteOutcome outcome = ReadVote(ballot);
+  speed_ = outcome.terms.speed;
+  network_.latency = outcome.terms.latency;
+  network_.bytes_per_second = outcome.terms.bytes_per_second;
   for (size_t i = 0; i < parts.size(); ++i) {
-    if (agreed[known + i] == 0) compressed_[i] = !compressed_[i];
+    if (outcome.changes[i]) compressed_[i] = !compressed_[i];
   }
   return absl::OkStatus();
 }
