@@ -26,10 +26,14 @@ std::array<int64_t, kTailPoints> TailRanks(int64_t wanted, int owners) {
 
 std::vector<float> TailPoints(std::span<float> magnitudes, int64_t wanted, int owners) {
   std::vector<float> points(kTailPoints, 0.0f);
-  std::ranges::sort(magnitudes, std::greater<>());
   const auto ranks = TailRanks(wanted, owners);
-  for (size_t i = 0; i < points.size(); ++i) {
-    if (ranks[i] <= std::ssize(magnitudes)) points[i] = magnitudes[static_cast<size_t>(ranks[i] - 1)];
+  // From the last point on: those before it are among what is larger.
+  for (size_t i = points.size(); i-- > 0;) {
+    if (ranks[i] > std::ssize(magnitudes)) continue;
+    const auto at = magnitudes.begin() + (ranks[i] - 1);
+    std::ranges::nth_element(magnitudes, at, std::greater<>());
+    points[i] = *at;
+    magnitudes = magnitudes.first(static_cast<size_t>(ranks[i]));
   }
   return points;
 }

@@ -1,6 +1,7 @@
 #include "compression/split_sum.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -19,6 +20,30 @@ PayloadKind DenseKind(ValueType values) {
     case ValueType::kBF16: return PayloadKind::kBF16;
     default: return PayloadKind::kF32;
   }
+}
+
+// Calls `visit` with each place in [begin, end) that is not 0, ascending. Of sums few are: blocks of zeros are passed
+// over, of either sign.
+template <typename Visit>
+void ForEachNonZero(std::span<const float> values, int64_t begin, int64_t end, Visit visit) {
+  constexpr size_t kBlock = 32;
+  auto i = static_cast<size_t>(begin);
+  const auto stop = static_cast<size_t>(end);
+  const auto look = [&](size_t count) {
+    for (const size_t after = i + count; i < after; ++i) {
+      if (values[i] != 0) visit(i);
+    }
+  };
+  while (stop - i >= kBlock) {
+    uint32_t any = 0;
+    for (size_t j = 0; j < kBlock; ++j) any |= std::bit_cast<uint32_t>(values[i + j]);
+    if (any << 1 != 0) {
+      look(kBlock);
+    } else {
+      i += kBlock;
+    }
+  }
+  look(stop - i);
 }
 
 }  // namespace
@@ -65,21 +90,26 @@ double UnionDensity(double density, int ranks) {
   return 1 - std::pow(1 - density, ranks);
 }
 
+void RegionSum::AppendMagnitudes(int64_t begin, int64_t end, std::vector<float>& out) const {
+  ForEachNonZero(sum_, begin, end, [&](size_t i) {
+    if (const float magnitude = std::abs(sum_[i]); magnitude > 0) out.push_back(magnitude);
+  });
+}
+
 // NaN stays.
 void RegionSum::Drop(int64_t begin, int64_t end, float threshold) {
-  for (float& value : std::span(sum_).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin))) {
-    if (std::abs(value) <= threshold) value = 0;
-  }
+  ForEachNonZero(sum_, begin, end, [&](size_t i) {
+    if (std::abs(sum_[i]) <= threshold) sum_[i] = 0;
+  });
 }
 
 void RegionSum::Encode(const SparseOptions& options, std::vector<std::byte>& out) {
   positions_.clear();
   values_.clear();
-  for (size_t i = 0; i < sum_.size(); ++i) {
-    if (sum_[i] == 0) continue;
+  ForEachNonZero(sum_, 0, std::ssize(sum_), [&](size_t i) {
     positions_.push_back(static_cast<uint32_t>(i));
     values_.push_back(sum_[i]);
-  }
+  });
   const auto count = static_cast<int64_t>(sum_.size());
   const PayloadKind dense = DenseKind(options.values);
   const size_t dense_bytes = kPayloadHeaderBytes + static_cast<size_t>(QuantizedBytes(dense, count));

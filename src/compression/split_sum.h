@@ -43,6 +43,9 @@ class RegionSum {
   // sum += scale * a payload. kDataLoss as Decoder::DecodeAdd.
   absl::Status Add(std::span<const std::byte> bytes, float scale) { return decoder_.DecodeAdd(bytes, scale, sum_); }
 
+  // The magnitudes, above 0, of elements [begin, end): appended to `out`. Not those of NaN.
+  void AppendMagnitudes(int64_t begin, int64_t end, std::vector<float>& out) const;
+
   // Takes elements [begin, end) of the region of no larger a magnitude than `threshold` for 0: they are not told.
   void Drop(int64_t begin, int64_t end, float threshold);
 

@@ -1,7 +1,6 @@
 #include "runtime/sparse_split.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -114,10 +113,7 @@ std::vector<std::byte> SparseSplit::DescribeSums() {
     const auto [from, to] = shared(rank_, tensor);
     if (from == to) continue;
     magnitudes.clear();
-    for (int64_t i = from; i < to; ++i) {
-      const float magnitude = std::abs(region_sum_.sum()[static_cast<size_t>(i)]);
-      if (magnitude > 0) magnitudes.push_back(magnitude);
-    }
+    region_sum_.AppendMagnitudes(from, to, magnitudes);
     const auto own = compression::TailPoints(magnitudes, wanted_[tensor], Owners(tensor));
     points.insert(points.end(), own.begin(), own.end());
   }
