@@ -75,7 +75,7 @@ TEST(CompressionVote, DoesNotGoBackAndForth) {
   for (int first = 50; first <= 150; ++first) {
     for (int second = 50; second <= 150; ++second) {
       for (const bool compressed : {false, true}) {
-        const auto vote = [&](bool now) {
+        const auto vote = [&](bool now) -> bool {
           return Vote({{PartCosts{now, first / 100.0, 1}}, {PartCosts{now, second / 100.0, 1}}}).changes[0];
         };
         EXPECT_FALSE(vote(compressed) && vote(!compressed)) << first << " " << second;
