@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <functional>
 #include <numeric>
 
 #include "compression/global_choice.h"
@@ -129,6 +131,50 @@ TEST(SplitSum, EvenedBytesAreAllOfThem) {
   }
 }
 
+// What are zeros to blocks, and to who looks at each element, is the same, wherever a range begins and ends.
+TEST(SplitSum, RangesAreTakenElementByElement) {
+  constexpr size_t kCount = 100;
+  const float kinds[] = {0, 0, 0, -1, 2, NAN, INFINITY, 1e-40f};
+  Mutator random(13);
+  RegionSum region;
+  for (const uint64_t of_eight : {1, 8}) {
+    std::vector<float> elements(kCount);
+    for (float& element : elements) element = random.Below(8) < of_eight ? kinds[random.Below(8)] : 0;
+    std::vector<std::byte> payload(kPayloadHeaderBytes + kCount * sizeof(float));
+    StoreHeader(payload.data(), {PayloadKind::kF32, 0, kCount});
+    std::memcpy(payload.data() + kPayloadHeaderBytes, elements.data(), kCount * sizeof(float));
+    for (size_t begin = 0; begin <= kCount; ++begin) {
+      for (size_t end = begin; end <= kCount; ++end) {
+        std::vector<float> magnitudes, expected, left = elements;
+        for (size_t i = begin; i < end; ++i) {
+          if (std::abs(elements[i]) > 0) expected.push_back(std::abs(elements[i]));
+          if (std::abs(elements[i]) <= 1) left[i] = 0;
+        }
+        region.Begin(kCount);
+        ASSERT_THAT(region.Add(payload, 1), IsOk());
+        region.AppendMagnitudes(static_cast<int64_t>(begin), static_cast<int64_t>(end), magnitudes);
+        ASSERT_EQ(magnitudes, expected) << begin << " to " << end;
+        region.Drop(static_cast<int64_t>(begin), static_cast<int64_t>(end), 1);
+        ASSERT_EQ(std::memcmp(region.sum().data(), left.data(), kCount * sizeof(float)), 0) << begin << " to " << end;
+      }
+    }
+  }
+}
+
+// As TailPoints, by sorting all.
+std::vector<float> SortedTailPoints(std::vector<float> sums, int64_t wanted, int owners) {
+  std::ranges::sort(sums, std::greater<>());
+  const double first = std::max(1.0, static_cast<double>(wanted) / (4.0 * owners));
+  std::vector<float> points;
+  for (int i = 0; i < kTailPoints; ++i) {
+    const double part = static_cast<double>(i) / (kTailPoints - 1);
+    const double rank = first * std::pow(std::max(1.0, static_cast<double>(wanted) / first), part);
+    const int64_t place = i + 1 < kTailPoints ? std::min<int64_t>(wanted, std::llround(rank)) : wanted;
+    points.push_back(place <= std::ssize(sums) ? sums[static_cast<size_t>(place - 1)] : 0);
+  }
+  return points;
+}
+
 // However the sums are spread over their owners, about as many as are wanted are above the threshold.
 TEST(GlobalChoice, ThresholdsLeaveAboutAsManyAsAreWanted) {
   Mutator random(11);
@@ -141,7 +187,9 @@ TEST(GlobalChoice, ThresholdsLeaveAboutAsManyAsAreWanted) {
                                          : 9000 / static_cast<uint64_t>(owners));
           for (float& sum : sums) sum = std::pow(static_cast<float>(random.Below(99'999) + 1), -0.3f);
           all.insert(all.end(), sums.begin(), sums.end());
+          const auto expected = SortedTailPoints(sums, wanted, owners);
           const auto own = TailPoints(sums, wanted, owners);
+          EXPECT_EQ(own, expected) << wanted << " " << owners;
           points.insert(points.end(), own.begin(), own.end());
         }
         const float threshold = GlobalThreshold(points, wanted);
