@@ -45,8 +45,16 @@ void Recommend(const std::vector<internal::Advice>& advice) {
     std::printf("; with %d hosts to spare: %s, %.2f times as fast", any.servers, any.strategy.c_str(),
                 own.seconds / any.seconds);
   }
-  if (const internal::Advice& best = advice.front(); best.lossy) {
-    std::printf("; where loss is borne: %s, %.2f times as fast", best.strategy.c_str(), own.seconds / best.seconds);
+  // Of the lossy ones, too, first what needs no more hosts.
+  double fastest = own.seconds;
+  for (const bool more : {false, true}) {
+    if (more) fastest = std::min(fastest, any.seconds);
+    const auto best =
+        std::ranges::find_if(advice, [&](const internal::Advice& a) { return a.lossy && (a.servers > 0) == more; });
+    if (best == advice.end() || best->seconds >= fastest) continue;
+    fastest = best->seconds;
+    std::printf("; where loss is borne: %s, %.2f times as fast", best->strategy.c_str(), own.seconds / best->seconds);
+    if (more) std::printf(", with %d hosts to spare", best->servers);
   }
   std::printf("\n");
 }
@@ -65,6 +73,7 @@ absl::Status RunAdvise(const AdviseOptions& options) {
                                           .most_servers = options.servers,
                                           .compression = options.compression,
                                           .sparse_share = options.sparse,
+                                          .rounded_values = options.values,
                                           .coded_bytes_per_second = options.codec * 1e9};
   ASSIGN_OR_RETURN(const std::vector<internal::Advice> advice, internal::Advise(question));
   std::printf("# exchanging %lld bytes of gradients a step: %d hosts of %d workers, %g us, %g Gbit/s each way\n",

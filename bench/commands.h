@@ -48,6 +48,16 @@ struct ServersOptions {
 // A push and a pull of a model through the job's parameter servers (gyrerun --servers); a step of BSP, summed.
 absl::Status RunServers(const ServersOptions& options);
 
+struct ServerRowsOptions {
+  int64_t rows = 0;  // of the table; 0: no table, RunServers
+  int64_t columns = 64;
+  int64_t batch = 50'000;  // ids that a worker needs in a step, some more than once
+  int samples = 20;
+};
+
+// The same of the rows of a table that each step needs, frequent ones more often.
+absl::Status RunServerRows(const ServerRowsOptions& options);
+
 struct ServedStepsOptions {
   std::string model;           // a network's name; empty: `elements` and `compute_ms`
   int64_t elements = 100'000;  // floats
@@ -80,6 +90,7 @@ struct AdviseOptions {
   double reduction = 10;     // GB/s
   double compression = 0.5;  // bytes sent of a byte
   double sparse = 0.0015;    // likewise, of a few chosen elements
+  double values = 0.5;       // likewise, of what servers send back
   double codec = 4;          // GB/s
 };
 
@@ -133,8 +144,9 @@ struct StepOptions {
   int batch = 32;                                // samples a rank and step
   int steps = 20;
   bool check = true;
-  bool tune = false;  // also Gyre with plans that are tried, and untimed steps until one stays
-  std::string json;   // a file
+  bool tune = false;           // also Gyre with plans that are tried, and untimed steps until one stays
+  bool early_forward = false;  // a forward pass comes after the backward pass, layer by layer as gradients are there
+  std::string json;            // a file
 };
 
 // A training step of a model, with its computation modelled: what the exchange of gradients adds to it.
@@ -171,5 +183,8 @@ struct TuneOptions {
 // Which algorithm and chunk every size would be given, and the time predicted for it. Needs other ranks only to
 // measure.
 absl::Status RunTune(const TuneOptions& options, const std::string& command);
+
+// Becomes gyre-bench-gpu, which links CUDA and lies beside this program. kUnimplemented where it does not.
+absl::Status RunGpu(const std::vector<std::string>& arguments);
 
 }  // namespace gyre::bench

@@ -28,14 +28,20 @@ class Contender {
   // Whether the prepared task can be done in place, or out of place.
   virtual bool Supports(bool in_place) const = 0;
 
-  // Of the prepared buffers.
+  // Of the prepared buffers, or, where the library works in memory that is none of the host's, of a copy of them that
+  // Upload passes on after it was written, and Download brings up to date.
   virtual Ends ends(bool in_place) = 0;
+  virtual absl::Status Upload(bool /*in_place*/) { return absl::OkStatus(); }
+  virtual absl::Status Download(bool /*in_place*/) { return absl::OkStatus(); }
 
   // Bytes that this rank has sent to other hosts so far; empty: it is not told, or there are none.
   virtual std::optional<int64_t> bytes_sent() const { return std::nullopt; }
 
   // One call of the prepared task.
   virtual absl::Status Run(bool in_place) = 0;
+
+  // Blocks until what calls have queued, where they return before that is done, has been done.
+  virtual absl::Status Finish() { return absl::OkStatus(); }
 };
 
 using Contenders = std::vector<std::unique_ptr<Contender>>;

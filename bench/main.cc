@@ -83,7 +83,7 @@ void AddNamed(CLI::App& app, gyre::bench::NamedOptions& options) {
   command->add_option("--iters", options.samples, "Samples")->check(CLI::PositiveNumber)->capture_default_str();
 }
 
-void AddServers(CLI::App& app, gyre::bench::ServersOptions& options) {
+void AddServers(CLI::App& app, gyre::bench::ServersOptions& options, gyre::bench::ServerRowsOptions& rows) {
   CLI::App* command = app.add_subcommand("ps", "A push and a pull through parameter servers (gyrerun --servers)");
   command->add_option("--elements", options.elements, "Floats of the model")
       ->check(CLI::Range(1, 1'000'000'000))
@@ -94,6 +94,19 @@ void AddServers(CLI::App& app, gyre::bench::ServersOptions& options) {
   command->add_option("--values", options.values, "How values come back")
       ->check(CLI::IsMember({"f32", "f16", "bf16", "int8"}))
       ->capture_default_str();
+  CLI::Option* const table = command->add_option("--rows", rows.rows, "Of a table instead of a model: its rows")
+                                 ->check(CLI::Range(int64_t{1}, int64_t{1} << 48));
+  command->add_option("--columns", rows.columns, "Floats of a row")
+      ->check(CLI::Range(1, 1 << 20))
+      ->needs(table)
+      ->capture_default_str();
+  command->add_option("--batch", rows.batch, "Rows that a worker needs in a step, some more than once")
+      ->check(CLI::Range(1, 10'000'000))
+      ->needs(table)
+      ->capture_default_str();
+  for (const char* const of_models : {"--elements", "--compression", "--values"}) {
+    table->excludes(command->get_option(of_models));
+  }
 }
 
 void AddServedSteps(CLI::App& app, gyre::bench::ServedStepsOptions& options) {
@@ -174,6 +187,9 @@ void AddAdvise(CLI::App& app, gyre::bench::AdviseOptions& options) {
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   command->add_option("--sparse", options.sparse, "Bytes sent of a byte, where few elements are chosen")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command->add_option("--values", options.values, "Bytes of a byte that servers send back, where there is compression")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   command->add_option("--codec", options.codec, "GB/s of a codec")->check(CLI::PositiveNumber)->capture_default_str();
@@ -267,8 +283,8 @@ void AddStep(CLI::App& app, gyre::bench::StepOptions& options) {
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--against", options.against, "Interleave with peers in the same processes, by commas")
-      ->check(CLI::IsMember(
-          {"gyre-by-size", "gyre-per-tensor", "gyre-timeline", "mpi-per-tensor", "mpi-bucketed", "gloo-bucketed"}))
+      ->check(CLI::IsMember({"gyre-by-size", "gyre-by-readiness", "gyre-wait-for-all", "gyre-per-tensor",
+                             "gyre-timeline", "mpi-per-tensor", "mpi-bucketed", "gloo-bucketed"}))
       ->delimiter(',');
   command
       ->add_option("--compression", options.compression,
@@ -290,6 +306,8 @@ void AddStep(CLI::App& app, gyre::bench::StepOptions& options) {
   command->add_flag("--check,!--no-check", options.check, "Check the sums before and after (on by default)");
   command->add_flag("--tune", options.tune,
                     "Also with ReducerOptions::tune (\"gyre-tuned\"): plans are tried before steps are timed");
+  command->add_flag("--early-forward", options.early_forward,
+                    "A step's forward pass comes last, and waits layer by layer for the gradients of each");
   command->add_option("--json", options.json, "Also write JSON lines to this file");
 }
 
@@ -346,6 +364,14 @@ void AddTune(CLI::App& app, gyre::bench::TuneOptions& options) {
   command->add_option("--algorithms", options.algorithms, "Forced ones, as GYRE_ALGORITHMS has them");
 }
 
+// What follows is the other program's, --help too.
+void AddGpu(CLI::App& app, std::vector<std::string>& arguments) {
+  CLI::App* command = app.add_subcommand("gpu", "Kernels and collectives on GPUs: gyre-bench gpu --help");
+  command->set_help_flag();
+  command->prefix_command();
+  command->callback([command, &arguments] { arguments = command->remaining(); });
+}
+
 // Of all subcommands; one of them is chosen.
 struct Options {
   gyre::bench::CollectiveOptions collective;
@@ -353,6 +379,7 @@ struct Options {
   gyre::bench::KernelOptions kernels;
   gyre::bench::NamedOptions named;
   gyre::bench::ServersOptions servers;
+  gyre::bench::ServerRowsOptions server_rows;
   gyre::bench::ServedStepsOptions served_steps;
   gyre::bench::AdviseOptions advise;
   gyre::bench::ScalingOptions scaling;
@@ -360,19 +387,25 @@ struct Options {
   gyre::bench::StepOptions step;
   gyre::bench::CompressionOptions compression;
   gyre::bench::TuneOptions tune;
+  std::vector<std::string> gpu;
 };
 
 absl::Status Run(const CLI::App& app, const Options& options, const std::string& line) {
   if (app.got_subcommand("kernels")) return gyre::bench::RunKernels(options.kernels);
   if (app.got_subcommand("compression")) return gyre::bench::RunCompression(options.compression, line);
   if (app.got_subcommand("named")) return gyre::bench::RunNamed(options.named);
-  if (app.got_subcommand("ps")) return gyre::bench::RunServers(options.servers);
+  if (app.got_subcommand("ps")) {
+    gyre::bench::ServerRowsOptions rows = options.server_rows;
+    rows.samples = options.servers.samples;
+    return rows.rows > 0 ? gyre::bench::RunServerRows(rows) : gyre::bench::RunServers(options.servers);
+  }
   if (app.got_subcommand("ps-steps")) return gyre::bench::RunServedSteps(options.served_steps);
   if (app.got_subcommand("advise")) return gyre::bench::RunAdvise(options.advise);
   if (app.got_subcommand("ps-vs-allreduce")) return gyre::bench::RunScaling(options.scaling, line);
   if (app.got_subcommand("price")) return gyre::bench::RunPrice(options.price, line);
   if (app.got_subcommand("step")) return gyre::bench::RunStep(options.step, line);
   if (app.got_subcommand("tune")) return gyre::bench::RunTune(options.tune, line);
+  if (app.got_subcommand("gpu")) return gyre::bench::RunGpu(options.gpu);
   if (app.got_subcommand("memory")) return gyre::bench::RunMemory(options.memory, line);
   const auto* const chosen = std::ranges::find_if(kOperations, [&app](Operation operation) {
     return app.got_subcommand(std::string(gyre::bench::OperationName(operation)));
@@ -391,7 +424,7 @@ int main(int argc, char** argv) {
   AddMemory(app, options.memory);
   AddKernels(app, options.kernels);
   AddNamed(app, options.named);
-  AddServers(app, options.servers);
+  AddServers(app, options.servers, options.server_rows);
   AddServedSteps(app, options.served_steps);
   AddAdvise(app, options.advise);
   AddScaling(app, options.scaling);
@@ -399,6 +432,7 @@ int main(int argc, char** argv) {
   AddStep(app, options.step);
   AddCompression(app, options.compression);
   AddTune(app, options.tune);
+  AddGpu(app, options.gpu);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -67,7 +67,9 @@ absl::StatusOr<int64_t> Sweep::CountWrong(Contender& contender, const Task& task
   const Pattern pattern(task);
   const Ends at = contender.ends(in_place);
   pattern.Fill(at.send);
+  RETURN_IF_ERROR(contender.Upload(in_place));
   RETURN_IF_ERROR(contender.Run(in_place));
+  RETURN_IF_ERROR(contender.Download(in_place));
   int64_t wrong = pattern.CountWrong(at.result);
   RETURN_IF_ERROR(world_.AllReduce(std::span(&wrong, 1)));
   return wrong;
@@ -97,6 +99,7 @@ absl::StatusOr<std::vector<std::optional<Measurement>>> Sweep::RunForm(
     const Ends at = contender.ends(in_place);
     std::memset(at.send, 0, static_cast<size_t>(task.send_bytes()));
     std::memset(at.result, 0, static_cast<size_t>(task.receive_bytes()));
+    RETURN_IF_ERROR(contender.Upload(in_place));
   }
   ASSIGN_OR_RETURN(auto samples, Measure(world_, able, in_place, EffortFor(task.bytes(), iterations_)));
   auto next = samples.begin();

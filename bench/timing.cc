@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 
 #include "gyre/status_macros.h"
 
@@ -18,8 +19,10 @@ absl::StatusOr<double> TakeSample(Communicator& world, Contender& contender, boo
   RETURN_IF_ERROR(world.Barrier());
   const auto before = contender.bytes_sent();
   RETURN_IF_ERROR(contender.Run(in_place));  // in step, and its code and lines in the caches
+  RETURN_IF_ERROR(contender.Finish());
   const auto start = Clock::now();
   for (int i = 0; i < calls; ++i) RETURN_IF_ERROR(contender.Run(in_place));
+  RETURN_IF_ERROR(contender.Finish());
   const std::chrono::duration<double, std::micro> elapsed = Clock::now() - start;
   const auto after = contender.bytes_sent();
   if (before && after) sent = sent.value_or(0) + *after - *before;
@@ -55,7 +58,8 @@ Times Summarize(std::vector<double> samples) {
   const auto at = [&](double quantile) {
     return samples[static_cast<size_t>(std::lround(quantile * static_cast<double>(samples.size() - 1)))];
   };
-  return {samples.front(), at(0.5), at(0.99)};
+  const double sum = std::accumulate(samples.begin(), samples.end(), 0.0);
+  return {samples.front(), at(0.5), at(0.99), sum / static_cast<double>(samples.size())};
 }
 
 absl::StatusOr<std::vector<Samples>> Measure(Communicator& world, std::span<Contender* const> contenders, bool in_place,

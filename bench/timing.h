@@ -23,7 +23,7 @@ Effort EffortFor(int64_t bytes, int samples);
 
 // Times of one operation in microseconds.
 struct Times {
-  double min = 0, median = 0, p99 = 0;
+  double min = 0, median = 0, p99 = 0, mean = 0;
 };
 Times Summarize(std::vector<double> samples);
 

@@ -60,7 +60,7 @@ if(GYRE_WITH_UCX)
   pkg_check_modules(UCX IMPORTED_TARGET ucx)
 endif()
 gyre_record_part(ucx "${UCX_FOUND}" "${UCX_VERSION}" "the development package of UCX was not found")
-# The kernels of src/device/cuda are compiled where nvcc is; NCCL and cuDNN are looked for, and nothing links them yet.
+# libgyre_cuda.so, which src/device/cuda makes, is built where nvcc is.
 find_package(CUDAToolkit QUIET)
 gyre_record_part(cuda "${CUDAToolkit_FOUND}" "${CUDAToolkit_VERSION}" "the CUDA Toolkit was not found")
 option(GYRE_WITH_CUDA "Compile the CUDA kernels where nvcc is found" ON)
@@ -77,6 +77,8 @@ elseif(GYRE_WITH_CUDA AND CUDAToolkit_NVCC_EXECUTABLE AND NOT GYRE_SANITIZER)
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")  # nvcc's since 12.0, which CMake knows since 3.26
 endif()
+gyre_record_part(gpu_tensors "${GYRE_CUDA}" "" "libgyre_cuda.so is built by CUDA 12's nvcc or a later one, without a \
+sanitizer")
 include(GyreCudaLibraries)
 
 find_library(OPENBLAS_LIBRARY NAMES openblas PATH_SUFFIXES openblas-serial openblas-pthread openblas-openmp)

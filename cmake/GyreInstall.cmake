@@ -9,7 +9,7 @@ install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/gyre" DESTINATION "${CMAKE_INST
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/bindings/torch/include/gyre" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/bindings/c/include/gyre" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 install(TARGETS gyre gyre_c EXPORT gyreTargets)
-foreach(module gyre_mpi gyre_ucx)
+foreach(module gyre_mpi gyre_ucx gyre_cuda gyre_nccl)
   if(TARGET ${module})
     install(TARGETS ${module} LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
   endif()
@@ -18,7 +18,7 @@ install(EXPORT gyreTargets NAMESPACE gyre:: DESTINATION "${GYRE_PACKAGE_DIR}")
 
 # The programs: those of this build (gyre-bench is an option). They find libgyre beside them wherever the tree lies.
 file(RELATIVE_PATH GYRE_BIN_TO_LIB "/${CMAKE_INSTALL_BINDIR}" "/${CMAKE_INSTALL_LIBDIR}")
-foreach(program gyrerun gyre-bench)
+foreach(program gyrerun gyre-bench gyre-bench-gpu)
   if(TARGET ${program})
     set_target_properties(${program} PROPERTIES INSTALL_RPATH "$ORIGIN/${GYRE_BIN_TO_LIB}")
     install(TARGETS ${program})

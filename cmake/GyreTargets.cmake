@@ -1,6 +1,9 @@
 # How this project declares its targets.
 include_guard(GLOBAL)
 
+# What scripts/test-gpu builds.
+add_custom_target(gpu)
+
 # gyre_add_layer(NAME SOURCES... DEPENDS layers... LINK libraries...)
 # One folder of src/ as an object library. The objects go into libgyre (shared, what users link) and into
 # gyre_internal (static, hidden symbols reachable; what tests link).
@@ -37,4 +40,17 @@ function(gyre_add_test name)
   target_link_libraries(${name} PRIVATE gyre_test_support gyre_internal ${arg_LINK} gyre_warnings)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "gtest;${arg_LABELS}")
+endfunction()
+
+# gyre_finds_gpus(TARGET): a test or program that loads libgyre_cuda.so where this build has it. scripts/test-gpu builds
+# it, and runs it if it is a test: such are labelled "gpu".
+function(gyre_finds_gpus target)
+  add_dependencies(gpu ${target})
+  if(TEST ${target})
+    set_property(TEST ${target} APPEND PROPERTY LABELS gpu)
+  endif()
+  if(TARGET gyre_cuda)
+    add_dependencies(${target} gyre_cuda)
+    set_target_properties(${target} PROPERTIES BUILD_RPATH "$<TARGET_FILE_DIR:gyre_cuda>")
+  endif()
 endfunction()

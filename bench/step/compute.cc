@@ -1,5 +1,6 @@
 #include "step/compute.h"
 
+#include <algorithm>
 #include <ctime>
 #include <string>
 #include <thread>
@@ -32,6 +33,12 @@ absl::StatusOr<ComputeKind> ParseComputeKind(std::string_view name) {
 void Compute::Begin() {
   begin_ = std::chrono::steady_clock::now();
   asked_ = owed_ = Seconds(0);
+}
+
+void Compute::Resume() {
+  const auto earliest =
+      std::chrono::steady_clock::now() - std::chrono::duration_cast<std::chrono::steady_clock::duration>(asked_);
+  begin_ = std::max(begin_, earliest);
 }
 
 void Compute::Advance(double flops) {

@@ -24,6 +24,9 @@ class Compute {
   // A step begins.
   void Begin();
 
+  // What comes now cannot have begun before: it needs something that was not there.
+  void Resume();
+
   // Returns when so much more work is done.
   void Advance(double flops);
 

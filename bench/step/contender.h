@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -28,6 +29,10 @@ class StepContender {
   virtual absl::Status Ready(int i) = 0;
   virtual absl::Status Wait() = 0;
 
+  // Whether it can wait for one gradient before Wait: until gradient(i) is the sum.
+  virtual bool waits_for_each() const { return false; }
+  virtual absl::Status WaitFor(int) { return absl::OkStatus(); }
+
   // How gradients travel, as GYRE_COMPRESSION has it.
   virtual std::string compression() const { return "none"; }
 
@@ -49,12 +54,16 @@ PlainGradients MakePlainGradients(const Model& model);
 // Without any communication: what a step would be on one rank. `gradients` outlives it, here and below.
 std::unique_ptr<StepContender> MakeComputeAlone(PlainGradients& gradients);
 
-// Gyre's GradientReducer, with its defaults but for the sum. In the arena where `plain` is null. `bytes`: of buckets
-// that are not planned by what they cost. `tune`: ReducerOptions::tune. Collective.
+// Gyre's GradientReducer, with its defaults but for the sum. In the arena where `plain` is null. Collective.
+struct GyreVariant {
+  std::string_view lib = "gyre";
+  std::optional<int64_t> bytes = std::nullopt;  // of buckets that are not planned by what they cost
+  bool tune = false;                            // ReducerOptions::tune
+  bool priorities = true;                       // ReducerOptions::priorities
+  bool waits_for_each = true;
+};
 absl::StatusOr<std::unique_ptr<StepContender>> MakeGyreReducer(Runtime& runtime, const Model& model,
-                                                               PlainGradients* plain,
-                                                               std::optional<int64_t> bytes = std::nullopt,
-                                                               bool tune = false);
+                                                               PlainGradients* plain, const GyreVariant& variant = {});
 inline constexpr int64_t kBySizeBytes = 8 << 20;
 
 // The same, compressed: `compression` as GYRE_COMPRESSION has it ("dgc:0.999", "int8:always").

@@ -27,8 +27,10 @@ int64_t CopiedBytes(const Model& model, int hosts) {
 class GyreReducer : public StepContender {
  public:
   // `plain`: null where gradients live in the reducer's arena.
-  GyreReducer(std::string lib, std::unique_ptr<GradientReducer> reducer, PlainGradients* plain, int64_t copied_bytes)
+  GyreReducer(std::string lib, std::unique_ptr<GradientReducer> reducer, PlainGradients* plain, int64_t copied_bytes,
+              bool waits_for_each)
       : lib_(std::move(lib)),
+        waits_for_each_(waits_for_each),
         reducer_(std::move(reducer)),
         plain_(plain),
         copied_bytes_(plain != nullptr ? copied_bytes : 0) {}
@@ -48,10 +50,13 @@ class GyreReducer : public StepContender {
   }
 
   absl::Status Wait() override { return reducer_->Wait().status(); }
+  bool waits_for_each() const override { return waits_for_each_; }
+  absl::Status WaitFor(int i) override { return reducer_->WaitFor(i).status(); }
   bool settled() const override { return reducer_->planned(); }
 
  private:
   const std::string lib_;
+  const bool waits_for_each_;
   const std::unique_ptr<GradientReducer> reducer_;
   PlainGradients* const plain_;
   const int64_t copied_bytes_;
@@ -62,7 +67,8 @@ class GyreCompressed final : public GyreReducer {
  public:
   GyreCompressed(std::unique_ptr<GradientReducer> reducer, PlainGradients* plain, const Model& model,
                  const std::string& compression, const Communicator& world)
-      : GyreReducer("gyre-" + compression, std::move(reducer), plain, CopiedBytes(model, world.node_count())),
+      : GyreReducer("gyre-" + compression, std::move(reducer), plain, CopiedBytes(model, world.node_count()),
+                    /*waits_for_each=*/true),
         model_(model),
         compression_(compression) {
     int64_t most = 0;
@@ -104,13 +110,12 @@ absl::StatusOr<std::unique_ptr<GradientReducer>> MakeReducer(Runtime& runtime, c
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<StepContender>> MakeGyreReducer(Runtime& runtime, const Model& model,
-                                                               PlainGradients* plain, std::optional<int64_t> bytes,
-                                                               bool tune) {
-  const ReducerOptions options{.op = ReduceOp::kSum, .bucket_bytes = bytes, .tune = tune};
+                                                               PlainGradients* plain, const GyreVariant& variant) {
+  const ReducerOptions options{
+      .op = ReduceOp::kSum, .bucket_bytes = variant.bytes, .tune = variant.tune, .priorities = variant.priorities};
   ASSIGN_OR_RETURN(auto reducer, MakeReducer(runtime, model, options));
-  const char* const name = tune ? "gyre-tuned" : bytes ? "gyre-by-size" : "gyre";
-  return std::make_unique<GyreReducer>(name, std::move(reducer), plain,
-                                       CopiedBytes(model, runtime.world().node_count()));
+  return std::make_unique<GyreReducer>(std::string(variant.lib), std::move(reducer), plain,
+                                       CopiedBytes(model, runtime.world().node_count()), variant.waits_for_each);
 }
 
 absl::StatusOr<std::unique_ptr<StepContender>> MakeGyreCompressed(Runtime& runtime, const Model& model,

@@ -84,6 +84,8 @@ class GyreTimeline final : public StepContender {
   std::span<float> gradient(int i) override { return reducer_->gradient(i); }
   absl::Status Ready(int i) override { return reducer_->Ready(i); }
   absl::Status Wait() override { return reducer_->Wait(); }
+  bool waits_for_each() const override { return reducer_->waits_for_each(); }
+  absl::Status WaitFor(int i) override { return reducer_->WaitFor(i); }
   bool settled() const override { return reducer_->settled(); }
 
  private:
@@ -105,7 +107,7 @@ absl::StatusOr<std::unique_ptr<StepContender>> MakeGyreTimeline(Communicator& wo
                                                   .store = absl::StrCat("127.0.0.1:", meeting.port),
                                                   .job_id = folder,
                                                   .secret = meeting.secret.data()}));
-  ASSIGN_OR_RETURN(auto reducer, MakeGyreReducer(*runtime, model, plain, kBySizeBytes));
+  ASSIGN_OR_RETURN(auto reducer, MakeGyreReducer(*runtime, model, plain, {.bytes = kBySizeBytes}));
   return std::make_unique<GyreTimeline>(std::move(runtime), std::move(reducer), folder);
 }
 

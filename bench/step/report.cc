@@ -39,6 +39,7 @@ std::string ToJson(const StepMeasurement& m) {
   json["time_us_min"] = m.times.min;
   json["time_us_med"] = m.times.median;
   json["time_us_p99"] = m.times.p99;
+  json["time_us_mean"] = m.times.mean;
   json["exposed_us_med"] = m.exposed_us();
   json["efficiency"] = OrNull(m.efficiency());
   json["copied_bytes"] = m.copied_bytes;

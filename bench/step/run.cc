@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -38,6 +39,7 @@ class StepRun {
 
  private:
   absl::Status Step(StepContender& contender);
+  absl::Status NextForward(StepContender& contender, bool by_layer);
   absl::StatusOr<double> TimeStep(StepContender& contender);
   absl::StatusOr<int64_t> CountWrong(StepContender& contender);
   absl::StatusOr<std::vector<Times>> Measure(StepContenders& contenders);
@@ -53,12 +55,28 @@ class StepRun {
 
 absl::Status StepRun::Step(StepContender& contender) {
   compute_.Begin();
-  compute_.Advance(model_.forward_flops());
+  if (!options_.early_forward) compute_.Advance(model_.forward_flops());
   for (const int i : order_) {
     compute_.Advance(kBackwardFactor * model_.parameters[static_cast<size_t>(i)].forward_flops);
     RETURN_IF_ERROR(contender.Ready(i));
   }
-  return contender.Wait();
+  const bool by_layer = options_.early_forward && contender.waits_for_each();
+  if (!by_layer) RETURN_IF_ERROR(contender.Wait());
+  if (options_.early_forward) RETURN_IF_ERROR(NextForward(contender, by_layer));
+  return by_layer ? contender.Wait() : absl::OkStatus();
+}
+
+// A layer's pass begins when its gradients are there, with which its weights would be updated.
+absl::Status StepRun::NextForward(StepContender& contender, bool by_layer) {
+  compute_.Resume();
+  for (int i = 0; i < std::ssize(model_.parameters); ++i) {
+    if (by_layer) {
+      RETURN_IF_ERROR(contender.WaitFor(i));
+      compute_.Resume();
+    }
+    compute_.Advance(model_.parameters[static_cast<size_t>(i)].forward_flops);
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<double> StepRun::TimeStep(StepContender& contender) {
@@ -154,6 +172,11 @@ struct Setting {
   SumInPlace mpi = nullptr, gloo = nullptr;  // null: not asked for
 };
 
+// Of Gyre itself, beside "gyre".
+constexpr std::array kVariants = {GyreVariant{.lib = "gyre-by-size", .bytes = kBySizeBytes},
+                                  GyreVariant{.lib = "gyre-by-readiness", .priorities = false},
+                                  GyreVariant{.lib = "gyre-wait-for-all", .waits_for_each = false}};
+
 absl::StatusOr<StepContenders> MakeContenders(const StepOptions& options, const Setting& setting, const Model& model,
                                               PlainGradients& plain) {
   StepContenders contenders;
@@ -163,16 +186,17 @@ absl::StatusOr<StepContenders> MakeContenders(const StepOptions& options, const 
     ASSIGN_OR_RETURN(auto reducer, MakeGyreReducer(setting.runtime, model, own));
     contenders.push_back(std::move(reducer));
     if (options.tune) {
-      ASSIGN_OR_RETURN(auto tuned, MakeGyreReducer(setting.runtime, model, own, std::nullopt, true));
+      ASSIGN_OR_RETURN(auto tuned, MakeGyreReducer(setting.runtime, model, own, {.lib = "gyre-tuned", .tune = true}));
       contenders.push_back(std::move(tuned));
     }
     for (const std::string& compression : options.compression) {
       ASSIGN_OR_RETURN(auto compressed, MakeGyreCompressed(setting.runtime, model, own, compression));
       contenders.push_back(std::move(compressed));
     }
-    if (Has(options.against, "gyre-by-size")) {
-      ASSIGN_OR_RETURN(auto by_size, MakeGyreReducer(setting.runtime, model, own, kBySizeBytes));
-      contenders.push_back(std::move(by_size));
+    for (const GyreVariant& variant : kVariants) {
+      if (!Has(options.against, variant.lib)) continue;
+      ASSIGN_OR_RETURN(auto another, MakeGyreReducer(setting.runtime, model, own, variant));
+      contenders.push_back(std::move(another));
     }
     if (Has(options.against, "gyre-timeline")) {
       ASSIGN_OR_RETURN(auto timeline, MakeGyreTimeline(setting.runtime.world(), model, own));

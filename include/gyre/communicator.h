@@ -5,9 +5,11 @@
 // message that names both sides. A call with wrong arguments takes its turn all the same. Point-to-point messages are
 // matched per ordered pair of ranks, independently of the collectives.
 //
-// Buffers: contiguous host memory of any alignment. Memory from Runtime::Allocate is shared with the other ranks of
-// the host, and large allreduces of it need no copies. Inputs and outputs must not overlap unless they are the same
-// buffer and the operation says "in place". All counts are 64-bit and count elements.
+// Buffers: contiguous memory of any alignment on the host, or on a GPU (see tensor.h): on the host on all ranks,
+// or on a GPU on all of them, which stays one GPU of each rank for all calls of a communicator. An empty tensor names
+// its device too. Memory from Runtime::Allocate(bytes) is shared with the other ranks of the host, and large allreduces
+// of it need no copies. Inputs and outputs must not overlap unless they are the same buffer and the operation says "in
+// place". All counts are 64-bit and count elements.
 //
 // Status: every operation returns by its deadline (options.timeout, or the runtime's operation_timeout). The time of an
 // asynchronous or queued call runs from the call on; that of a blocking one from its first stall, or its second step of
@@ -18,6 +20,7 @@
 //   kDeadlineExceeded    names the ranks that did not come, or says that all had come and it was still at work; the
 //                        communicator is unusable from then on
 //   kFailedPrecondition  the communicator is unusable after one of the two above, or the runtime was shut down
+//   kUnimplemented       tensors on GPUs where CUDA cannot be used (likewise kUnavailable), or under GYRE_BACKEND=mpi
 //
 // Over several hosts a wrong call, or calls that differ, break the communicator too: it is unusable from then on, and
 // in-place buffers may have changed. Half types are rounded once on each host, once for each step between hosts,
@@ -46,6 +49,7 @@ namespace internal {
 struct Call;
 struct HostsCall;
 class CommunicatorState;
+class Gpus;
 }  // namespace internal
 
 // Options of any operation.
@@ -145,6 +149,7 @@ class GYRE_EXPORT Communicator {
  private:
   friend class DistributedOptimizer;
   friend class GradientReducer;
+  friend class internal::Gpus;
   friend class NamedOperations;
   friend class ParameterServerClient;
   friend class Runtime;

@@ -83,6 +83,12 @@ class GYRE_EXPORT DistributedOptimizer {
   // is updated from it. REQUIRES: strategy() is kAllreduce
   GradientReducer& reducer() { return *reducer_; }
 
+  // Likewise with kParameterServer: the client of the servers, null otherwise. For tables of embeddings: RegisterTable
+  // before Start, then PullRows, and PushRows for the next Step, which takes rows as they are given: without op,
+  // prescale and postscale. A Step that fails to push forgets them, as it does which gradients were ready: give them
+  // again. What else the client does is for this object to call.
+  ParameterServerClient* servers();
+
   // Collective: agrees on the parameters (GradientReducer::Start) and gives all ranks rank 0's weights.
   // kInvalidArgument also for hyperparameters out of their range (Optimizer::Create).
   absl::Status Start();
@@ -99,6 +105,13 @@ class GYRE_EXPORT DistributedOptimizer {
   // Waits for the averages and updates all weights, unless the step was skipped (ReducerOptions::skip_non_finite) or
   // was only added up (ReducerOptions::accumulate).
   absl::StatusOr<StepSummary> Step();
+
+  // Waits for one average and updates its weights alone, so that its layer's forward pass can begin while others still
+  // travel (GradientReducer::WaitFor); Step then updates the rest, and ends the step. As with WaitFor, all gradients of
+  // the step must have been given, or be given by other threads meanwhile. False: it updates nothing, for the reasons
+  // of WaitFor, or because it has done so in this step. kFailedPrecondition with parameter servers, and, without a
+  // wait, for what was registered with the reducer itself; other errors are WaitFor's.
+  absl::StatusOr<bool> StepOne(int index);
 
   // How many steps the weights have had: since Start; with parameter servers in all, whoever made them.
   int64_t step() const;
@@ -121,6 +134,7 @@ class GYRE_EXPORT DistributedOptimizer {
     int index = 0;
     std::span<float> weights = {};
     std::optional<int64_t> rows = std::nullopt;  // of those that are given as rows
+    bool updated = false;                        // in this step, by StepOne
   };
 
   DistributedOptimizer(Communicator& communicator, const OptimizerConfig& config,
@@ -128,6 +142,7 @@ class GYRE_EXPORT DistributedOptimizer {
   absl::Status BroadcastWeights();
   absl::Status MakeOptimizers();
   absl::Status Update(size_t parameter);
+  std::optional<size_t> Find(int index) const;
 
   Communicator* communicator_;
   const OptimizerConfig config_;

@@ -122,7 +122,8 @@ class GYRE_EXPORT ParameterServerClient {
   // After Start: gradients of rows, ids.size() x columns, for the next Push. Equal ids are added up, within a call and
   // over several, in the order given, and go to their server as one row. They are copied. Servers update the rows that
   // a step has pushed, and no others, as Optimizer::StepRows does. In kBsp with the mean over all workers: who has not
-  // pushed a row counts as 0. Errors: as PullRows; for what comes together from several calls, Push returns them.
+  // pushed a row counts as 0. Errors: as PullRows; for what comes together from several calls, Push returns them. A
+  // Push that fails forgets all tables' rows: who pushes again, gives them again.
   absl::Status PushRows(int table, std::span<const int64_t> ids, std::span<const float> gradients);
 
   // Sends the step's gradients to the servers; returns when they may be written again. In kBsp servers apply the mean
@@ -142,6 +143,7 @@ class GYRE_EXPORT ParameterServerClient {
   // How much of gradients and values has travelled since Start (in shared memory: was read there), what came to be sent
   // twice once.
   int64_t pushed_bytes() const;
+  int64_t pushed_row_bytes() const;  // of these: of tables
   int64_t pulled_bytes() const;
 
   // The number of the step that the weights are for: how many training has made before, this worker or others. After

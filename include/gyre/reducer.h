@@ -17,6 +17,10 @@
 // inputs then give equal bits on the same ranks and hosts (over several of these, with GYRE_ALGORITHMS=nominal or a
 // forced allreduce).
 //
+// Gradients may be on a GPU (Register): what was not given in gradient(index) is packed by a kernel; buckets are of
+// ReducerOptions::bucket_bytes, in the order in which gradients became ready on the host, as what the GPU does is
+// later.
+//
 // Threads: Ready and Missing may be called from any thread; everything else by one thread at a time. The first Ready of
 // a step must come after the Wait of the step before has returned.
 #pragma once
@@ -59,10 +63,11 @@ struct ReducerOptions {
 
   // Forces buckets of so many bytes at most, or one tensor, in the order of readiness: the plan stays after two steps.
   // Default: GYRE_FUSION_BYTES; without that, buckets are planned by measured times and costs, or where gradients are
-  // compressed, are of 8 MiB (of 64 MiB, for sparse compression over several hosts).
+  // compressed or on a GPU, are of 8 MiB (of 64 MiB, for sparse compression over several hosts).
   std::optional<int64_t> bucket_bytes = std::nullopt;
 
-  // What plan() gave once, for the same gradients: no planning. Empty: as described above.
+  // What plan() gave once, for the same gradients: no planning. Empty: as described above. A plan by need
+  // (`priorities`) is refused by Start where gradients are compressed or on a GPU.
   std::string plan = {};
 
   // Where buckets are planned by cost, finer and coarser plans, and then buckets of fixed sizes, are tried in the steps
@@ -71,8 +76,13 @@ struct ReducerOptions {
   // to the end of Wait: a message each turn, none after the last. There are at most 6 trials, of 36 to 60 steps; one
   // that takes half as long again ends after 12. Which plan wins depends on times: equal inputs need not give equal
   // bits. kInvalidArgument beside `plan` or `bucket_bytes`; nothing happens with GYRE_FUSION_BYTES, or where gradients
-  // are compressed.
+  // are compressed or on a GPU.
   bool tune = false;
+
+  // Where buckets are planned by cost and the program waits for gradients one by one (WaitFor): they take turns on the
+  // network by when each is needed, and large ones travel in slices, so that what the first layers need overtakes
+  // them; unless a model of costs says that this is worth less than 1 % of a step. False: the order of readiness.
+  bool priorities = true;
 
   // How kF32 gradients of two dimensions and 1024 elements or more travel (a Dgc has limits of its own); all others go
   // as they are, or, if kF32 and in a bucket that a sparse codec compresses, at the width of its `values`, what
@@ -108,12 +118,12 @@ struct StepSummary {
   // Collective operations that carried no gradients: 0 once the plan stays, but for every 64th step where compression
   // is chosen by cost, and chosen again.
   int control_messages = 0;
-  double exposed_seconds = 0;  // how long Wait took to reduce what the backward pass had not hidden
+  double exposed_seconds = 0;  // how long Wait and WaitFor took to reduce what computation had not hidden
 
   // Of the ranks that this one has waited for, from when its own gradients of a bucket were there until the last rank
   // came to that bucket: the one that it waited for longest, and how long in this step. -1: for none. Each rank knows
   // its own waits only; the latest has none. Between hosts that takes the network's latency in, and who waited may have
-  // been waited for: a rank sees those that it exchanges with. Not known of compressed calls and rows.
+  // been waited for: a rank sees those that it exchanges with. Not known of compressed calls, rows and GPUs.
   int waiting_for = -1;
   double waited_seconds = 0;
 
@@ -136,35 +146,43 @@ class GYRE_EXPORT GradientReducer {
   GradientReducer& operator=(const GradientReducer&) = delete;
 
   // Before Start. Returns the gradient's index on this rank: 0, 1, ... A shape may have dimensions of 0; no dimensions
-  // are one element. Dtypes are those that gradients travel in: kF32, kF64, kF16 or kBF16.
-  // kInvalidArgument for a name that is taken, a negative dimension, another dtype.
-  absl::StatusOr<int> Register(std::string_view name, std::span<const int64_t> shape, DType dtype = DType::kF32);
+  // are one element. Dtypes are those that gradients travel in: kF32, kF64, kF16 or kBF16. `device`: where it is to be,
+  // and on a GPU, on which stream it is written and its result read; the same GPU for all gradients of this rank.
+  // kInvalidArgument for a name that is taken, a negative dimension, another dtype, another device.
+  absl::StatusOr<int> Register(std::string_view name, std::span<const int64_t> shape, DType dtype = DType::kF32,
+                               const Device& device = {});
 
   // Before Start. A gradient that is given as some of the shape[0] rows of its parameter (ReadyRows), as an embedding's
   // is. Returns its index, of the same series. It has no memory in buckets. Errors as Register; kInvalidArgument also
-  // for a shape without dimensions.
+  // for a shape without dimensions, kUnimplemented beside gradients on a GPU.
   absl::StatusOr<int> RegisterRows(std::string_view name, std::span<const int64_t> shape, DType dtype = DType::kF32);
 
   // Collective: agrees with all ranks on the set of gradients and on the options, makes their memory, and where buckets
   // are to be planned by cost, times a few allreduces (1 ms within a host; over slow networks, about 0.1 s).
   //   kInvalidArgument     the first difference between two ranks, named with both ranks, on all ranks; or a plan
-  //                        (ReducerOptions::plan) for other gradients
+  //                        (ReducerOptions::plan) for other gradients; or one by need (ReducerOptions::priorities)
+  //                        where gradients are compressed or on a GPU
   //   kDataLoss            the plan is no plan
-  //   kResourceExhausted   the arena has no room
+  //   kResourceExhausted   the arena, or the GPU, has no room
+  //   kUnimplemented       compression of gradients on a GPU
   absl::Status Start();
 
-  // After Start: where gradient `index` lives in memory that the host's ranks share, zero at first. What is written
-  // there travels without a copy, and the result takes its place. Stays where it is as long as the reducer lives.
-  // Other ranks write to it between Ready and Wait: leave it alone then. An empty view for an unknown index.
+  // After Start: where gradient `index` lives in memory that the host's ranks share, or on the GPU, zero at first. What
+  // is written there travels without a copy, and the result takes its place. Stays where it is as long as the reducer
+  // lives. Other ranks write to it from Ready until its result was waited for: leave it alone then. An empty view for
+  // an unknown index.
   TensorView gradient(int index) const;
 
-  // After Wait, and until the gradient is ready again: where the result is, which is where the gradient was given. An
-  // empty view for an unknown index.
+  // After Wait or WaitFor, and until the gradient is ready again: where the result is, which is where the gradient was
+  // given. An empty view for an unknown index.
   TensorView result(int index) const;
 
   // Says that the gradient is there: in gradient(index), or in memory of the program's own, where the result will be as
   // well. The program's memory has as many elements; its dtype may be another floating-point one, and is converted on
   // its way in and out. It must stay as it is until Wait returns. Communication starts as soon as a bucket is full.
+  // On a GPU, the gradient is what is there once all has been done that was queued before on its stream, which is the
+  // view's, or else that of Register; after Wait, these streams see the results. The host waits for the GPU only where
+  // max_norm or skip_non_finite need a number. kF64 is not converted there, nor anything where gradients accumulate.
   // Does not block for longer than a copy.
   //   kInvalidArgument      an unknown index, a view of another size
   //   kFailedPrecondition   before Start; this step has this gradient already (says which); the reducer has failed
@@ -185,14 +203,31 @@ class GYRE_EXPORT GradientReducer {
   // Errors as Ready; kInvalidArgument also names a row that there is not: the gradient is then not ready.
   absl::Status ReadyRows(int index, std::span<const int64_t> rows, ConstTensorView values);
 
-  // After a Wait that reduced, and until the next one: the result of a row gradient, which is the rows that any rank
-  // gave, each once, in rising order, averaged (or summed) and clipped as dense gradients are. An average is over all
-  // ranks, not over those that gave the row. Empty for another index.
+  // After a Wait or WaitFor that reduced it, and until the next one that does: the result of a row gradient, which is
+  // the rows that any rank gave, each once, in rising order, averaged (or summed) and clipped as dense gradients are.
+  // An average is over all ranks, not over those that gave the row. Empty for another index.
   RowsView result_rows(int index) const;
 
   // The same as all elements of the parameter, zeros between them. `dense` has as many elements; its dtype may be
   // another floating-point one. kInvalidArgument if not, or for another index.
   absl::Status ScatterRows(int index, TensorView dense) const;
+
+  // Waits for one gradient: returns as soon as its result is there (result(index)), helping to reduce what comes
+  // before it, so that its layer's update and the next forward pass begin while others still travel. Wait still ends
+  // the step, before the next one's first Ready:
+  //
+  //   for each layer, the first one first:
+  //     ASSIGN_OR_RETURN(const bool update, reducer->WaitFor(p.index)) for each of its parameters p
+  //     update its weights, and carry out its forward pass
+  //   Wait, and the backward pass with its Readys
+  //
+  // All gradients of the step must have been given, or be given by other threads meanwhile: the result takes what
+  // shares its bucket, and all that comes before it in the plan; what was not given for timeout is late, as in Wait.
+  // Whether the weights are to be updated: not in a step that is skipped, nor in a micro-batch that is only added up.
+  // With max_norm or skip_non_finite, and for row gradients, it waits for all results. Once a program has called it in
+  // the steps that are recorded, buckets are planned by when each gradient is needed (ReducerOptions::priorities).
+  // By the thread that calls Wait. Errors are Wait's, and kInvalidArgument for an unknown index.
+  absl::StatusOr<bool> WaitFor(int index);
 
   // Ends the step: helps to reduce what is left and returns when all results are there. Other threads may still be
   // calling Ready. After an error the reducer is unusable, results are undefined, and every later call says why.

@@ -13,14 +13,29 @@
 
 namespace gyre {
 
-// Elements that an operation writes (and may read). Memory on the host; any alignment is accepted.
+// Where memory is: on the host, or on one of this process's GPUs. On a GPU an operation comes after all that was queued
+// on `stream` before the call; once a blocking call, or Work::Wait, has returned OK, what is queued there from then on
+// sees the result. The host itself does not wait for the GPU's last copy: memory that is read by other means than that
+// stream needs a synchronisation of the program's own.
+struct Device {
+  int gpu = -1;            // its ordinal, as CUDA counts them in this process; -1: the host
+  void* stream = nullptr;  // a cudaStream_t there, not cudaStreamPerThread; null: the default one. Not used on the host
+
+  bool on_gpu() const { return gpu >= 0; }
+
+  friend bool operator==(const Device&, const Device&) = default;
+};
+
+// Elements that an operation writes (and may read). Any alignment that suits the dtype on a GPU; on the host, any.
 struct TensorView {
   void* data = nullptr;
   int64_t count = 0;  // elements, not bytes
   DType dtype = DType::kF32;
+  Device device = {};
 
   TensorView() = default;
-  TensorView(void* data, int64_t count, DType dtype) : data(data), count(count), dtype(dtype) {}
+  TensorView(void* data, int64_t count, DType dtype, Device device = {})
+      : data(data), count(count), dtype(dtype), device(device) {}
 
   // From anything contiguous and sized: std::vector<float>&, std::span<int64_t>, std::array<...>&, float[n].
   template <std::ranges::contiguous_range Range>
@@ -34,7 +49,7 @@ struct TensorView {
 
   // Elements [first, first + length) of this view. REQUIRES: they lie within it.
   TensorView Slice(int64_t first, int64_t length) const {
-    return {static_cast<char*>(data) + first * DTypeSize(dtype), length, dtype};
+    return {static_cast<char*>(data) + first * DTypeSize(dtype), length, dtype, device};
   }
 };
 
@@ -43,11 +58,13 @@ struct ConstTensorView {
   const void* data = nullptr;
   int64_t count = 0;  // elements, not bytes
   DType dtype = DType::kF32;
+  Device device = {};
 
   ConstTensorView() = default;
-  ConstTensorView(const void* data, int64_t count, DType dtype) : data(data), count(count), dtype(dtype) {}
+  ConstTensorView(const void* data, int64_t count, DType dtype, Device device = {})
+      : data(data), count(count), dtype(dtype), device(device) {}
   ConstTensorView(TensorView view)  // NOLINT(google-explicit-constructor): reading is less than writing
-      : data(view.data), count(view.count), dtype(view.dtype) {}
+      : data(view.data), count(view.count), dtype(view.dtype), device(view.device) {}
 
   template <std::ranges::contiguous_range Range>
   ConstTensorView(Range&& range)  // NOLINT(google-explicit-constructor): a view is what it views

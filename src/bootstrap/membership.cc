@@ -26,6 +26,7 @@ struct Met {
   std::string secret;
   std::unique_ptr<StoreServer> server;
   std::unique_ptr<StoreClient> client;
+  bool apart = false;
 };
 
 class Joiner {
@@ -33,14 +34,9 @@ class Joiner {
   Joiner(const Config& config, const Environment& environment, const Identity& identity, TimePoint deadline)
       : config_(config), environment_(environment), identity_(identity), deadline_(deadline) {}
 
-  // For who meets nobody.
-  absl::StatusOr<std::string> Secret() const {
-    if (identity_.store.empty()) return SecretFor(Endpoint{"127.0.0.1", 0});
-    ASSIGN_OR_RETURN(const Endpoint store, ParseEndpoint(identity_.store));
-    return SecretFor(store);
-  }
-
   absl::StatusOr<Met> Join() {
+    // Of who has met, only a launcher's store knows.
+    if (config_.strategy.life > 1 && identity_.meeting != Meeting::kLauncherStore) return Apart();
     switch (identity_.meeting) {
       case Meeting::kAlone: return Alone();
       case Meeting::kLauncherStore: return AtLaunchersStore();
@@ -80,7 +76,8 @@ class Joiner {
   // Connects and waits until all ranks have.
   absl::StatusOr<std::unique_ptr<StoreClient>> Meet(const Endpoint& store, const std::string& secret) const {
     const HandshakeIdentity self{identity_.job_id, identity_.epoch, identity_.rank, Role::kRank};
-    ASSIGN_OR_RETURN(auto client, StoreClient::Connect(store, self, identity_.size, secret, deadline_));
+    ASSIGN_OR_RETURN(auto client, StoreClient::Connect(store, self, identity_.size, secret, deadline_, TimePoint::max(),
+                                                       config_.strategy.life));
     RETURN_IF_ERROR(client->Gather("join", "", deadline_).status());
     return client;
   }
@@ -94,11 +91,21 @@ class Joiner {
     return met;
   }
 
+  absl::StatusOr<Met> Apart() const {
+    Met met{.secret = {}, .server = nullptr, .client = nullptr, .apart = true};
+    ASSIGN_OR_RETURN(met.secret, SecretFor(Endpoint{"127.0.0.1", 0}));
+    return met;
+  }
+
   absl::StatusOr<Met> AtLaunchersStore() const {
     Met met;
     ASSIGN_OR_RETURN(const Endpoint store, ParseEndpoint(identity_.store));
     ASSIGN_OR_RETURN(met.secret, SecretFor(store));
-    ASSIGN_OR_RETURN(met.client, Meet(store, met.secret));
+    auto client = Meet(store, met.secret);
+    met.apart = absl::IsAlreadyExists(client.status());
+    if (met.apart) return met;
+    RETURN_IF_ERROR(client.status());
+    met.client = *std::move(client);
     return met;
   }
 
@@ -222,16 +229,11 @@ absl::StatusOr<std::unique_ptr<Membership>> Membership::Join(const Config& confi
   auto membership = std::unique_ptr<Membership>(new Membership(std::move(identity), std::move(met->secret)));
   membership->server_ = std::move(met->server);
   membership->client_ = std::move(met->client);
+  membership->apart_ = met->apart;
   if (membership->client_ != nullptr) {
     ASSIGN_OR_RETURN(membership->local_address_, membership->client_->LocalAddress());
   }
   return membership;
-}
-
-absl::StatusOr<std::unique_ptr<Membership>> Membership::Return(const Config& config, const Environment& environment) {
-  ASSIGN_OR_RETURN(Identity identity, FindIdentity(config, environment));
-  ASSIGN_OR_RETURN(std::string secret, Joiner(config, environment, identity, TimePoint::max()).Secret());
-  return std::unique_ptr<Membership>(new Membership(std::move(identity), std::move(secret)));
 }
 
 Membership::Membership(Identity identity, std::string secret)

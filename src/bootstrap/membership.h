@@ -21,7 +21,8 @@ namespace gyre {
 // need to meet no more. Accessors are thread-safe; Gather is for one thread at a time.
 class Membership {
  public:
-  // Finds this process's rank (bootstrap/identity.h) and meets the others. Returns when all have come.
+  // Finds this process's rank (bootstrap/identity.h) and meets the others. Returns when all have come. A process that
+  // takes the place of one that died (StrategyConfig::life) does so too, unless they have met before: then it is apart.
   //   kDeadlineExceeded    names the ranks that did not come, or the store that was not reached
   //   kFailedPrecondition  the environment contradicts itself, or there is no secret; says what to do
   //   kUnauthenticated     somebody there holds another secret
@@ -29,8 +30,6 @@ class Membership {
   //   kUnimplemented       ranks on several hosts without a store they could share
   static absl::StatusOr<std::unique_ptr<Membership>> Join(const Config& config, const Environment& environment,
                                                           TimePoint deadline);
-  // Of a process that takes the place of one that died, alone: it knows who it is, and meets nobody. Errors as above.
-  static absl::StatusOr<std::unique_ptr<Membership>> Return(const Config& config, const Environment& environment);
 
   ~Membership();
   Membership(const Membership&) = delete;
@@ -42,11 +41,12 @@ class Membership {
   const std::string& job_id() const { return identity_.job_id; }
   const std::string& secret() const { return secret_; }  // of the job; at least 16 bytes; never to be shown
   const std::string& launcher() const { return identity_.launcher; }  // see Identity
+  bool apart() const { return apart_; }                               // it knows who it is, and has met nobody
 
   // The address at which this process reaches the store; empty where alone.
   const std::string& local_address() const { return local_address_; }
 
-  // Every rank's value by rank; see StoreClient::Gather. Alone, it returns at once.
+  // Every rank's value by rank; see StoreClient::Gather. Alone, and apart, it returns at once with this one's.
   absl::StatusOr<std::vector<std::string>> Gather(std::string_view name, std::string value, TimePoint deadline);
 
  private:
@@ -54,9 +54,10 @@ class Membership {
 
   Identity identity_;
   std::string secret_;
+  bool apart_ = false;
   std::string local_address_;
   std::unique_ptr<StoreServer> server_;  // on rank 0, unless the launcher has it
-  std::unique_ptr<StoreClient> client_;  // none where alone
+  std::unique_ptr<StoreClient> client_;  // none where alone, or apart
 };
 
 }  // namespace gyre

@@ -38,7 +38,7 @@ StoreClient::~StoreClient() = default;
 
 absl::StatusOr<std::unique_ptr<StoreClient>> StoreClient::Connect(const Endpoint& store, const HandshakeIdentity& self,
                                                                   int size, const std::string& secret,
-                                                                  TimePoint deadline, TimePoint reach) {
+                                                                  TimePoint deadline, TimePoint reach, uint64_t life) {
   const std::string name = absl::StrCat("the store at ", ToString(store));
   const auto connect = [&store](TimePoint until) { return ConnectTcp(store, until); };
   ASSIGN_OR_RETURN(Connected connected, ConnectAuthenticated(name, connect, self, secret, std::min(reach, deadline)));
@@ -47,8 +47,10 @@ absl::StatusOr<std::unique_ptr<StoreClient>> StoreClient::Connect(const Endpoint
   }
   auto client = std::unique_ptr<StoreClient>(new StoreClient(std::move(connected.fd), name, self.epoch));
   if (self.role == Role::kRank) {
-    const StoreRequest join{
-        .kind = StoreMessage::kJoin, .size = static_cast<uint32_t>(size), .process = static_cast<uint32_t>(getpid())};
+    const StoreRequest join{.kind = StoreMessage::kJoin,
+                            .size = static_cast<uint32_t>(size),
+                            .process = static_cast<uint32_t>(getpid()),
+                            .life = life};
     RETURN_IF_ERROR(client->Call(TypeOf(join), EncodeRequest(join), deadline).status());
   }
   return client;

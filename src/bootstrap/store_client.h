@@ -28,12 +28,15 @@ class StoreClient {
   // rank until it is destroyed. The n-th client of a rank meets the n-th client of the others in Gather, so that
   // several runtimes of a process do not mix.
   // `reach`, if earlier than the deadline, is for connecting and the handshake alone.
+  // `life`: the how manieth process of its rank this is. A later one takes the place of those before it until the
+  // ranks have met.
   //   kDeadlineExceeded    names the endpoint and the last cause
   //   kUnauthenticated     the store holds another secret or serves another job
   //   kFailedPrecondition  the store's job has another size; another process holds the same rank
+  //   kAlreadyExists       the ranks have met, and their rank was of an earlier life
   static absl::StatusOr<std::unique_ptr<StoreClient>> Connect(const Endpoint& store, const HandshakeIdentity& self,
                                                               int size, const std::string& secret, TimePoint deadline,
-                                                              TimePoint reach = TimePoint::max());
+                                                              TimePoint reach = TimePoint::max(), uint64_t life = 1);
   ~StoreClient();
 
   // This side's address of the connection.

@@ -25,6 +25,7 @@ std::string EncodeRequest(const StoreRequest& request) {
     case StoreMessage::kJoin:
       writer.U32(request.size);
       writer.U32(request.process);
+      writer.U64(request.life);
       break;
     case StoreMessage::kSet:
       writer.Text(request.key);
@@ -56,6 +57,7 @@ absl::StatusOr<StoreRequest> DecodeRequest(uint16_t type, std::string_view paylo
     case StoreMessage::kJoin:
       request.size = reader.U32();
       request.process = reader.U32();
+      request.life = reader.U64();
       break;
     case StoreMessage::kSet:
       request.key = reader.Text();

@@ -33,6 +33,7 @@ struct StoreRequest {
   uint32_t timeout_ms = 0;   // Get, Gather: how long the client waits
   uint32_t size = 0;         // Join: ranks of the job, as the client believes
   uint32_t process = 0;      // Join: process id
+  uint64_t life = 1;         // Join: the how manieth process of the rank this is
 };
 
 std::string EncodeRequest(const StoreRequest& request);

@@ -33,7 +33,10 @@ constexpr auto kLinger = std::chrono::seconds(2);
 class StoreServer::Service {
  public:
   Service(std::unique_ptr<EventLoop> loop, Endpoint endpoint, const StoreServerOptions& options)
-      : loop_(std::move(loop)), endpoint_(std::move(endpoint)), epoch_(options.epoch), state_(options.size, epoch_) {}
+      : loop_(std::move(loop)),
+        endpoint_(std::move(endpoint)),
+        epoch_(options.epoch),
+        state_(options.size, epoch_, options.ranks_return) {}
 
   ~Service() {
     stop_ = true;

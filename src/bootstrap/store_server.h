@@ -20,7 +20,8 @@ struct StoreServerOptions {
   std::string secret;
   std::string job_id;
   uint64_t epoch = 0;
-  int size = 1;  // ranks: how many values complete a Gather
+  int size = 1;               // ranks: how many values complete a Gather
+  bool ranks_return = false;  // see StoreState
 };
 
 // Owns one thread, which sleeps while nothing happens. Thread-safe.

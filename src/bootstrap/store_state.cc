@@ -34,7 +34,8 @@ absl::Status RankLeft(std::string_view name, int rank) {
 
 }  // namespace
 
-StoreState::StoreState(int size, uint64_t epoch) : size_(size), epoch_(epoch), ranks_(static_cast<size_t>(size)) {}
+StoreState::StoreState(int size, uint64_t epoch, bool ranks_return)
+    : size_(size), epoch_(epoch), ranks_return_(ranks_return), ranks_(static_cast<size_t>(size)) {}
 
 void StoreState::Connected(ConnectionId id, const HandshakeIdentity& peer) {
   clients_.emplace(id, Client{peer, /*instance=*/-1, std::nullopt});
@@ -125,7 +126,7 @@ void StoreState::Join(ConnectionId id, Client& client, uint32_t sequence, const 
     return Answer(id, sequence, absl::FailedPreconditionError("only ranks join, and only once"));
   }
   const absl::Status joined = TryJoin(client, request);
-  if (!joined.ok()) Refused(1, joined);
+  if (!joined.ok() && !absl::IsAlreadyExists(joined)) Refused(1, joined);
   Answer(id, sequence, joined);
 }
 
@@ -136,6 +137,15 @@ absl::Status StoreState::TryJoin(Client& client, const StoreRequest& request) {
         absl::StrCat("rank ", rank, " of ", request.size, " wants to join a job of ", size_, " ranks"));
   }
   RankState& state = ranks_[static_cast<size_t>(rank)];
+  if (request.life < state.life) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("rank ", rank, " is in its life ", state.life, "; life ", request.life, " wants to join"));
+  }
+  if (request.life > state.life) {
+    if (met_) return absl::AlreadyExistsError(absl::StrCat("the ranks have met without life ", request.life));
+    LoseEarlierLives(rank);
+    state.life = request.life;
+  }
   for (const auto& [instance, process] : state.processes) {
     if (process == request.process) continue;
     return absl::FailedPreconditionError(
@@ -151,13 +161,27 @@ void StoreState::Refused(int64_t count, absl::Status last) {
   last_refusal_ = std::move(last);
 }
 
+// They are dead; their connections may be in the hands of processes that they began.
+void StoreState::LoseEarlierLives(int rank) {
+  for (auto& [id, client] : clients_) {
+    if (client.peer.role != Role::kRank || client.peer.rank != rank || client.instance < 0) continue;
+    client.wait.reset();
+    LoseRank(std::exchange(client.instance, -1), rank);
+  }
+}
+
 void StoreState::LoseRank(int instance, int rank) {
-  ranks_[static_cast<size_t>(rank)].processes.erase(instance);
+  RankState& state = ranks_[static_cast<size_t>(rank)];
+  state.processes.erase(instance);
+  const bool returns = ranks_return_ && !met_ && state.processes.empty();
+  if (returns) state.joined = 0;
   for (auto gather = gathers_.lower_bound({instance, ""});
        gather != gathers_.end() && gather->first.first == instance;) {
     const auto next = std::next(gather);
     if (gather->second.Decided()) {
       MarkTaken(gather, rank);
+    } else if (returns) {
+      TakeBack(gather, rank);
     } else {
       for (auto& [id, client] : clients_) {
         if (!client.wait || client.wait->gather != gather->first) continue;
@@ -244,6 +268,7 @@ void StoreState::Gather(ConnectionId id, Client& client, uint32_t sequence, cons
       }
       Fail(gather, given);
     }
+    met_ |= gather->second.given == size_;
   } else if (gather->second.taken[static_cast<size_t>(client.peer.rank)]) {
     return Answer(id, sequence,
                   absl::FailedPreconditionError(
@@ -277,6 +302,18 @@ absl::Status StoreState::GiveValue(Gathers::iterator gather, int rank, std::stri
   if (!slot) ++state.given;
   slot = std::string(value);
   return absl::OkStatus();
+}
+
+// As if it had not given one.
+void StoreState::TakeBack(Gathers::iterator gather, int rank) {
+  GatherState& state = gather->second;
+  auto& slot = state.values[static_cast<size_t>(rank)];
+  if (!slot) return;
+  stored_bytes_ -= slot->size();
+  state.stored_bytes -= slot->size();
+  state.reply_bytes -= slot->size();
+  slot.reset();
+  if (--state.given == 0) Erase(gather);
 }
 
 // One value less than all is of no use to anybody: the others must not wait for it. The values are let go.

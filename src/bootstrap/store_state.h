@@ -22,6 +22,11 @@ namespace gyre {
 // process makes). Gathers belong to an instance; when a rank's connection ends, its instance has lost it for good, and
 // whoever gathers there is told.
 //
+// Lives: a process that takes the place of one that died says its life, a higher one. Until the ranks have met (the
+// first Gather that all have given to), it joins in the place of the one before; after that it is told that it comes
+// too late (kAlreadyExists). Where ranks return, one that is lost before they have met has never been there, and
+// whoever gathers waits on, for its next life.
+//
 // A connection waits for one thing at a time: a new request ends an older wait, unanswered.
 class StoreState {
  public:
@@ -33,7 +38,7 @@ class StoreState {
     std::string payload;  // the result, or the error's message
   };
 
-  StoreState(int size, uint64_t epoch);
+  StoreState(int size, uint64_t epoch, bool ranks_return = false);
 
   void Connected(ConnectionId id, const HandshakeIdentity& peer);
   void Disconnected(ConnectionId id);
@@ -70,6 +75,7 @@ class StoreState {
   };
   struct RankState {
     int joined = 0;                     // instances so far
+    uint64_t life = 1;                  // of the last that joined
     std::map<int, uint32_t> processes;  // of the instances that are connected
   };
   struct GatherState {
@@ -96,11 +102,13 @@ class StoreState {
 
   absl::Status Put(std::string_view key, std::string_view value);
   absl::Status GiveValue(Gathers::iterator gather, int rank, std::string_view value);
+  void TakeBack(Gathers::iterator gather, int rank);
   void Fail(Gathers::iterator gather, absl::Status why);
   void Deliver(Gathers::iterator gather);
   void MarkTaken(Gathers::iterator gather, int rank);
   void Erase(Gathers::iterator gather);
   void LoseRank(int instance, int rank);
+  void LoseEarlierLives(int rank);
   std::optional<int> LostRank(int instance) const;
   std::string Missing(const GatherKey& key, std::string_view within = {}) const;
   std::string Refusals() const;
@@ -108,6 +116,8 @@ class StoreState {
 
   const int size_;
   const uint64_t epoch_;
+  const bool ranks_return_;
+  bool met_ = false;  // all ranks, once
   std::map<ConnectionId, Client> clients_;
   std::vector<RankState> ranks_;
   std::map<std::string, std::string, std::less<>> values_;

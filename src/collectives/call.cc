@@ -1,7 +1,9 @@
 #include "collectives/call.h"
 
+#include <cstdint>
 #include <limits>
 #include <numeric>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -19,12 +21,25 @@ absl::Status Wrong(const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat(parts...));
 }
 
-absl::Status CheckView(const char* name, const void* data, int64_t count, DType dtype) {
+absl::Status CheckView(const char* name, const ConstTensorView& view) {
+  const auto& [data, count, dtype, device] = view;
+  if (device.gpu < -1) return Wrong(name, " is on GPU ", device.gpu, ", which cannot be");
+  if (IsPerThread(device)) return Wrong(name, " is on ", kPerThreadText);
   if (static_cast<int>(dtype) >= kDTypeCount) return Wrong(name, " has an unknown dtype");
   if (count < 0) return Wrong(name, " has a negative count (", count, ")");
   if (count > std::numeric_limits<int64_t>::max() / 8) return Wrong(name, " has an impossible count (", count, ")");
   if (count > 0 && data == nullptr) return Wrong(name, " has ", count, " elements at a null pointer");
   return absl::OkStatus();
+}
+
+std::string Text(const Device& device) {
+  return device.on_gpu() ? absl::StrCat("GPU ", device.gpu) : "the host";
+}
+
+absl::Status CheckDevices(const Call& call) {
+  if (call.in.count == 0 || call.out.count == 0 || call.in.device.gpu == call.out.device.gpu) return absl::OkStatus();
+  return Wrong("input (on ", Text(call.in.device), ") and output (on ", Text(call.out.device),
+               ") must be on one device");
 }
 
 absl::Status CheckCount(const char* name, int64_t count, int64_t expected) {
@@ -37,7 +52,9 @@ absl::Status CheckRank(const char* name, int rank, int size) {
   return Wrong(name, " ", rank, " is not a rank of this communicator of ", size);
 }
 
+// And in the same place.
 absl::Status CheckSameType(const Call& call) {
+  RETURN_IF_ERROR(CheckDevices(call));
   if (call.in.dtype == call.out.dtype) return absl::OkStatus();
   return Wrong("input (", ToAbsl(DTypeName(call.in.dtype)), ") and output (", ToAbsl(DTypeName(call.out.dtype)),
                ") differ in dtype");
@@ -79,8 +96,8 @@ absl::Status ValidateMessage(const Call& call, int rank, int size) {
 }  // namespace
 
 absl::Status Validate(const Call& call, int rank, int size) {
-  RETURN_IF_ERROR(CheckView("input", call.in.data, call.in.count, call.in.dtype));
-  RETURN_IF_ERROR(CheckView("output", call.out.data, call.out.count, call.out.dtype));
+  RETURN_IF_ERROR(CheckView("input", call.in));
+  RETURN_IF_ERROR(CheckView("output", call.out));
   const auto me = static_cast<size_t>(rank);
   if (call.timeout && call.timeout->count() <= 0) return Wrong("the timeout must be positive");
   switch (call.kind) {
@@ -113,6 +130,15 @@ absl::Status Validate(const Call& call, int rank, int size) {
     case CallKind::kRefused: break;
   }
   return Wrong("unknown operation");
+}
+
+bool IsPerThread(const Device& device) {
+  return device.on_gpu() && reinterpret_cast<uintptr_t>(device.stream) == 2;
+}
+
+const Device& DeviceOf(const Call& call) {
+  if (call.kind == CallKind::kReduce) return call.in.device;
+  return call.in.device.on_gpu() ? call.in.device : call.out.device;
 }
 
 device::Reduction ReductionOf(const Call& call, int size) {

@@ -46,13 +46,23 @@ struct Call {
   bool even = false;     // of alltoall: all ranks make the call with pieces of one size
   bool relayed = false;  // likewise, and pieces go by way of other ranks: the same on all, filled in
   std::optional<std::chrono::milliseconds> timeout{};  // filled in before an operation is made
+  const Signature* part_of = nullptr;  // it is a piece of a call of this signature, under which its ranks meet
 };
+
+// Where the call's tensors are: both, or the one that it has.
+const Device& DeviceOf(const Call& call);
 
 // kInvalidArgument for what this rank can see to be wrong, `rank` being one of `size`.
 absl::Status Validate(const Call& call, int rank, int size);
 
 // The reduction of a reducing call.
 device::Reduction ReductionOf(const Call& call, int size);
+
+// A stream that is another one in each thread: what carries a call out is not the thread that made it, so that nothing
+// could be ordered by it. `kPerThreadText`: what is said of a tensor there.
+bool IsPerThread(const Device& device);
+inline constexpr char kPerThreadText[] =
+    "cudaStreamPerThread, which is another stream in each thread: it takes one of the program's own";
 
 // What all ranks must agree on of the call.
 Signature SignatureOf(const Call& call);

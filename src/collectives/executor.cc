@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <map>
+#include <iterator>
 #include <span>
 #include <utility>
 
@@ -51,6 +51,12 @@ struct Executor::Direction {
   size_t checksum_done = 0;
   bool blocked = false;  // by the stream, at the last look
 
+  // After all steps. All else is as at first by then.
+  void Restart() {
+    steps.clear();
+    next = 0;
+    blocked = false;
+  }
   bool pending() const { return next < steps.size(); }
   int current() const { return steps[next]; }
   bool complete() const { return header_done == kStepHeaderBytes && (!checked || checksum_done == checksum.size()); }
@@ -65,35 +71,55 @@ struct Executor::Peer {
   int64_t arrived_bytes = 0;
 };
 
-Executor::Executor(Streams& streams, ExecutorPlan plan)
-    : streams_(streams), plan_(std::move(plan)), element_(DTypeSize(plan_.reduction.dtype)) {
-  std::map<int, Peer*> by_number;
-  std::vector<int> last_on_block(plan_.blocks.size(), kNone);
-  std::vector<Bytes> contents(plan_.blocks.begin(), plan_.blocks.end());
-  if (!plan_.sources.empty()) contents = plan_.sources;
+Executor::Executor(Streams& streams, ExecutorPlan plan) : streams_(&streams) {
+  Restart(streams, std::move(plan));
+}
+
+void Executor::Restart(Streams& streams, ExecutorPlan plan) {
+  streams_ = &streams;
+  plan_ = std::move(plan);
+  element_ = DTypeSize(plan_.reduction.dtype);
+  steps_.clear();
+  std::ranges::move(peers_, std::back_inserter(spare_peers_));
+  peers_.clear();
+  by_number_.assign(plan_.ranks.size(), nullptr);
+  last_on_block_.assign(plan_.blocks.size(), kNone);
+  if (plan_.sources.empty()) {
+    contents_.assign(plan_.blocks.begin(), plan_.blocks.end());
+  } else {
+    contents_.assign(plan_.sources.begin(), plan_.sources.end());
+  }
   for (const Step& step : plan_.schedule.steps) {
-    Peer*& peer = by_number[step.peer];
-    if (peer == nullptr) {
-      peers_.push_back(std::make_unique<Peer>());
-      peer = peers_.back().get();
-      peer->number = step.peer;
-      peer->rank = plan_.ranks[static_cast<size_t>(step.peer)];
-    }
-    Direction& direction = step.kind == Step::Kind::kSend ? peer->send : peer->receive;
+    Peer& peer = PeerOf(step.peer);
+    Direction& direction = step.kind == Step::Kind::kSend ? peer.send : peer.receive;
     const auto block = static_cast<size_t>(step.block);
     const int number = static_cast<int>(steps_.size());
     steps_.push_back({.kind = step.kind,
                       .block = plan_.blocks[block],
-                      .source = contents[block],
-                      .previous = std::exchange(last_on_block[block], number),
+                      .source = contents_[block],
+                      .previous = std::exchange(last_on_block_[block], number),
                       .index = static_cast<uint32_t>(direction.steps.size())});
     direction.steps.push_back(number);
-    if (step.kind != Step::Kind::kSend) contents[block] = plan_.blocks[block];
-    if (step.kind == Step::Kind::kReceiveReduce && peer->arrived == nullptr) {
-      peer->arrived = std::make_unique_for_overwrite<std::byte[]>(kReduceBytes);
+    if (step.kind != Step::Kind::kSend) contents_[block] = plan_.blocks[block];
+    if (step.kind == Step::Kind::kReceiveReduce && peer.arrived == nullptr) {
+      peer.arrived = std::make_unique_for_overwrite<std::byte[]>(kReduceBytes);
     }
   }
   unfinished_ = steps_.size();
+}
+
+// A new one at its first step.
+Executor::Peer& Executor::PeerOf(int number) {
+  Peer*& peer = by_number_[static_cast<size_t>(number)];
+  if (peer != nullptr) return *peer;
+  if (spare_peers_.empty()) spare_peers_.push_back(std::make_unique<Peer>());
+  peer = peers_.emplace_back(std::move(spare_peers_.back())).get();
+  spare_peers_.pop_back();
+  peer->number = number;
+  peer->rank = plan_.ranks[static_cast<size_t>(number)];
+  peer->send.Restart();
+  peer->receive.Restart();
+  return *peer;
 }
 
 Executor::~Executor() = default;
@@ -191,7 +217,7 @@ bool Executor::SendSome(Peer& peer, StepState& step) {
     if (direction.checksum_done == 0) direction.checksum = direction.sum.Finish();
     pieces[1] = Bytes(direction.checksum).subspan(direction.checksum_done);
   }
-  const auto written = streams_.Write(peer.rank, header_left ? std::span(pieces) : std::span(pieces).subspan(1));
+  const auto written = streams_->Write(peer.rank, header_left ? std::span(pieces) : std::span(pieces).subspan(1));
   if (!written.ok()) return Fail(peer, written.status());
   direction.blocked = *written == 0;
   if (direction.blocked) return false;
@@ -241,7 +267,7 @@ bool Executor::Receive(Peer& peer) {
 
 bool Executor::ReceiveHeader(Peer& peer, const StepState& step) {
   Direction& direction = peer.receive;
-  const auto got = streams_.Read(peer.rank, MutableBytes(direction.header).subspan(direction.header_done));
+  const auto got = streams_->Read(peer.rank, MutableBytes(direction.header).subspan(direction.header_done));
   if (!got.ok()) return Fail(peer, got.status());
   direction.blocked = *got == 0;
   direction.header_done += *got;
@@ -251,7 +277,7 @@ bool Executor::ReceiveHeader(Peer& peer, const StepState& step) {
 
 bool Executor::ReceiveChecksum(Peer& peer) {
   Direction& direction = peer.receive;
-  const auto got = streams_.Read(peer.rank, MutableBytes(direction.checksum).subspan(direction.checksum_done));
+  const auto got = streams_->Read(peer.rank, MutableBytes(direction.checksum).subspan(direction.checksum_done));
   if (!got.ok()) return Fail(peer, got.status());
   direction.blocked = *got == 0;
   direction.checksum_done += *got;
@@ -265,7 +291,7 @@ bool Executor::ReceiveChecksum(Peer& peer) {
 bool Executor::ReceiveInPlace(Peer& peer, StepState& step) {
   const int64_t limit = Limit(step);
   if (step.done == limit) return false;
-  const auto got = streams_.Read(
+  const auto got = streams_->Read(
       peer.rank, step.block.subspan(static_cast<size_t>(step.done), static_cast<size_t>(limit - step.done)));
   if (!got.ok()) return Fail(peer, got.status());
   peer.receive.blocked = *got == 0;
@@ -282,7 +308,7 @@ bool Executor::ReceiveAndReduce(Peer& peer, StepState& step) {
   bool moved = false;
   if (room > 0) {
     const auto got =
-        streams_.Read(peer.rank, MutableBytes(peer.arrived.get() + peer.arrived_bytes, static_cast<size_t>(room)));
+        streams_->Read(peer.rank, MutableBytes(peer.arrived.get() + peer.arrived_bytes, static_cast<size_t>(room)));
     if (!got.ok()) return Fail(peer, got.status());
     peer.receive.blocked = *got == 0;
     if (peer.receive.checked) peer.receive.sum.Add(Bytes(peer.arrived.get() + peer.arrived_bytes, *got));
@@ -361,7 +387,7 @@ void Executor::AddWaits(std::vector<pollfd>& waits) const {
   for (const auto& peer : peers_) {
     const bool sends = peer->send.pending() && peer->send.blocked;
     const bool receives = peer->receive.pending() && peer->receive.blocked;
-    if (sends || receives) streams_.AddWaits(peer->rank, receives, sends, waits);
+    if (sends || receives) streams_->AddWaits(peer->rank, receives, sends, waits);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -41,6 +42,11 @@ class Executor {
   Executor(Streams& streams, ExecutorPlan plan);
   ~Executor();
 
+  // It is used again, and takes new memory only where what it had does not suffice: Release gives its plan back, to be
+  // filled anew. REQUIRES: it is done, with status() OK.
+  ExecutorPlan Release() { return std::move(plan_); }
+  void Restart(Streams& streams, ExecutorPlan plan);
+
   // Advances as far as that goes now. kDone: status() is final, and after an error no block is touched any more.
   shm::Progress Poll();
 
@@ -64,6 +70,7 @@ class Executor {
   struct Direction;
   struct Peer;
 
+  Peer& PeerOf(int number);
   bool PollPeer(Peer& peer);
   bool Send(Peer& peer);
   bool SendSome(Peer& peer, StepState& step);
@@ -82,11 +89,14 @@ class Executor {
   bool HasArrived(int number) const;
   void Finish(StepState& step, Direction& direction);
 
-  Streams& streams_;
-  const ExecutorPlan plan_;
-  const int64_t element_;
+  Streams* streams_;
+  ExecutorPlan plan_;
+  int64_t element_ = 1;
   std::vector<StepState> steps_;
-  std::vector<std::unique_ptr<Peer>> peers_;
+  std::vector<std::unique_ptr<Peer>> peers_, spare_peers_;
+  std::vector<Peer*> by_number_;    // these three: while it begins
+  std::vector<int> last_on_block_;  //
+  std::vector<Bytes> contents_;     //
   size_t unfinished_ = 0;
   absl::Status status_;
   int failed_peer_ = -1;

@@ -24,7 +24,7 @@ void Lane::Enqueue(std::shared_ptr<Pollable> operation) {
 }
 
 bool Lane::TryTakeQueued() {
-  uint32_t state = state_.load(std::memory_order_relaxed);
+  uint32_t state = state_.load();
   while (state >= kQueued && (state & kDriven) == 0) {
     if (state_.compare_exchange_weak(state, state | kDriven, std::memory_order_acquire)) return true;
   }
@@ -58,7 +58,7 @@ bool Lane::AddWaits(std::vector<pollfd>& waits) {
     operation = queue_[0];
   }
   const bool all = operation->AddWaits(waits);
-  state_.fetch_sub(kDriven, std::memory_order_release);
+  state_.fetch_sub(kDriven);
   return all;
 }
 
@@ -79,14 +79,14 @@ shm::Progress Lane::Drive(const TimePoint* now) {
   const shm::Progress progress = operation->Poll();
   if (progress != shm::Progress::kDone && (now == nullptr || !operation->Check(*now))) {
     const bool ended = now != nullptr && CheckFrom(1, *now);
-    state_.fetch_sub(kDriven, std::memory_order_release);
+    state_.fetch_sub(kDriven);
     return ended ? shm::Progress::kDone : progress;
   }
   {
     std::lock_guard lock(mutex_);
     queue_.PopFront();
   }
-  state_.fetch_sub(kDriven + kQueued, std::memory_order_release);
+  state_.fetch_sub(kDriven + kQueued);
   operation->MarkDone();
   return shm::Progress::kDone;
 }

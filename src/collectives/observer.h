@@ -20,7 +20,7 @@ enum class Activity : uint8_t {
   kBarrier,
   kMessage,
   kBucket,        // gradients that are reduced together
-  kGradientWait,  // GradientReducer::Wait
+  kGradientWait,  // GradientReducer's Wait and WaitFor
 };
 
 inline constexpr size_t kActivities = 10;

@@ -32,8 +32,17 @@ bool Reduces(CallKind kind) {
 }  // namespace
 
 Signature SignatureOf(const Call& call) {
+  if (call.part_of != nullptr) {
+    Signature whole = *call.part_of;
+    Digest digest;
+    digest.Add(whole.digest);
+    if (call.relayed) digest.Add(call.counts);
+    whole.digest = digest.value();
+    return whole;
+  }
   Signature signature{.kind = static_cast<uint8_t>(call.kind)};
   if (call.kind == CallKind::kBarrier) return signature;
+  signature.device = DeviceOf(call).on_gpu() ? 1 : 0;
   const bool receives = call.kind == CallKind::kMessage && !call.send;
   signature.dtype = static_cast<uint8_t>(receives ? call.out.dtype : call.in.dtype);
   signature.count = receives ? call.out.count : call.in.count;
@@ -57,8 +66,9 @@ Signature SignatureOf(const Call& call) {
 
 std::string Describe(const Signature& signature) {
   const auto kind = static_cast<CallKind>(signature.kind);
+  const char* const where = signature.device != 0 ? " on a GPU" : "";
   const std::string elements =
-      absl::StrCat(ToAbsl(DTypeName(static_cast<DType>(signature.dtype))), ", ", signature.count, " elements");
+      absl::StrCat(ToAbsl(DTypeName(static_cast<DType>(signature.dtype))), ", ", signature.count, " elements", where);
   const std::string reduction = absl::StrCat(elements, ", ", ToAbsl(ReduceOpName(static_cast<ReduceOp>(signature.op))));
   switch (kind) {
     case CallKind::kAllReduce: return absl::StrCat("allreduce(", reduction, ")");
@@ -67,7 +77,7 @@ std::string Describe(const Signature& signature) {
     case CallKind::kBroadcast: return absl::StrCat("broadcast(", elements, ", root ", signature.root, ")");
     case CallKind::kReduce: return absl::StrCat("reduce(", reduction, ", root ", signature.root, ")");
     case CallKind::kAllToAll:
-      return absl::StrCat("alltoall(", ToAbsl(DTypeName(static_cast<DType>(signature.dtype))), ")");
+      return absl::StrCat("alltoall(", ToAbsl(DTypeName(static_cast<DType>(signature.dtype))), where, ")");
     case CallKind::kBarrier: return "barrier()";
     case CallKind::kMessage: return absl::StrCat("send/receive(", elements, ")");
     case CallKind::kRefused: return "refused call";

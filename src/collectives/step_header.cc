@@ -2,9 +2,8 @@
 
 #include <xxhash.h>
 
-#include <cstring>
-#include <string>
-#include <string_view>
+#include <cstddef>
+#include <cstdint>
 
 namespace gyre::internal {
 
@@ -13,6 +12,25 @@ namespace {
 constexpr uint32_t kMagic = 0x53525947;  // "GYRS"
 constexpr size_t kCheckedBytes = kStepHeaderBytes - sizeof(uint32_t);
 
+// As WireWriter, without a string: headers are written for every block of every call.
+class HeaderWriter {
+ public:
+  explicit HeaderWriter(EncodedStepHeader& bytes) : bytes_(bytes) {}
+
+  void U8(uint8_t value) { Integer(value); }
+  void U32(uint32_t value) { Integer(value); }
+  void U64(uint64_t value) { Integer(value); }
+
+ private:
+  template <typename T>
+  void Integer(T value) {
+    for (size_t i = 0; i < sizeof(T); ++i) bytes_[next_++] = static_cast<std::byte>((value >> (8 * i)) & 0xff);
+  }
+
+  EncodedStepHeader& bytes_;
+  size_t next_ = 0;
+};
+
 uint32_t Checksum(const EncodedStepHeader& bytes) {
   return static_cast<uint32_t>(XXH3_64bits(bytes.data(), kCheckedBytes));
 }
@@ -20,8 +38,8 @@ uint32_t Checksum(const EncodedStepHeader& bytes) {
 }  // namespace
 
 EncodedStepHeader Encode(const StepHeader& header) {
-  std::string text;
-  WireWriter writer(text);
+  EncodedStepHeader bytes;
+  HeaderWriter writer(bytes);
   writer.U32(kMagic);
   writer.U32(header.index);
   writer.U64(header.channel);
@@ -29,18 +47,13 @@ EncodedStepHeader Encode(const StepHeader& header) {
   writer.U8(header.signature.kind);
   writer.U8(header.signature.dtype);
   writer.U8(header.signature.op);
-  writer.U8(header.signature.reserved);
+  writer.U8(header.signature.device);
   writer.U32(static_cast<uint32_t>(header.signature.root));
   writer.U64(static_cast<uint64_t>(header.signature.count));
   writer.U64(header.signature.digest);
   writer.U64(static_cast<uint64_t>(header.bytes));
   writer.U32(header.checksum ? 1 : 0);
-  EncodedStepHeader bytes;
-  std::memcpy(bytes.data(), text.data(), kCheckedBytes);
-  const uint32_t checksum = Checksum(bytes);
-  text.clear();
-  writer.U32(checksum);
-  std::memcpy(bytes.data() + kCheckedBytes, text.data(), sizeof(checksum));
+  writer.U32(Checksum(bytes));
   return bytes;
 }
 
@@ -54,7 +67,7 @@ absl::StatusOr<StepHeader> DecodeStepHeader(const EncodedStepHeader& bytes) {
   header.signature.kind = reader.U8();
   header.signature.dtype = reader.U8();
   header.signature.op = reader.U8();
-  header.signature.reserved = reader.U8();
+  header.signature.device = reader.U8();
   header.signature.root = static_cast<int32_t>(reader.U32());
   header.signature.count = static_cast<int64_t>(reader.U64());
   header.signature.digest = reader.U64();

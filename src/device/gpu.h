@@ -19,13 +19,19 @@
 
 namespace gyre::device {
 
+class GpuCodecs;
+class GpuSharing;
+
 class Gpu {
  public:
   // A cudaStream_t of the caller's, or one of CreateStream; null is the default stream.
   using Stream = void*;
 
-  // A pack table that lies on the GPU. It may be destroyed once the work that uses it has been done,
-  // and must be before its Gpu.
+  // A mark in a stream's order; never null.
+  using Event = void*;
+
+  // A pack table that lies on the GPU. It may be destroyed once the work that uses it has been queued, and must be
+  // before the stream of that work, and its Gpu.
   class Table {
    public:
     virtual ~Table() = default;
@@ -35,6 +41,13 @@ class Gpu {
   virtual ~Gpu() = default;
 
   virtual std::string name() const = 0;
+  virtual int ordinal() const = 0;
+
+  // Of 16 bytes: the same for all processes that see this GPU, and for no other GPU.
+  virtual std::string uuid() const = 0;
+
+  // With other processes (gpu_sharing.h). Lives as long as this.
+  virtual GpuSharing& sharing() = 0;
 
   // Memory on the GPU, aligned to 256 bytes. kResourceExhausted if there is not enough.
   virtual absl::StatusOr<void*> Allocate(int64_t bytes) = 0;
@@ -45,11 +58,30 @@ class Gpu {
   virtual void DestroyStream(Stream stream) = 0;
   virtual absl::Status Synchronize(Stream stream) = 0;  // blocks until what is queued has been done
 
+  // Record marks what is queued on `stream` so far; what is queued on a stream behind a Wait is done after what the
+  // event's latest Record before it marked. An event may be recorded again, and destroyed, at any time: waits that are
+  // queued keep what they wait for. One that was never recorded is waited for by nobody.
+  virtual absl::StatusOr<Event> CreateEvent() = 0;
+  virtual void DestroyEvent(Event event) = 0;
+  // Record on a stream that is being captured into a graph is kFailedPrecondition.
+  virtual absl::Status Record(Event event, Stream stream) = 0;
+  virtual absl::Status Wait(Stream stream, Event event) = 0;
+
+  // Whether what the latest Record marked has been done, and the host sees what it wrote. Does not block.
+  virtual absl::StatusOr<bool> Done(Event event) = 0;
+
+  // Host memory that copies run from and to at full speed, beside kernels. `memory`: a multiple of the page size, as
+  // `bytes`; pinned by nobody; unpinned before it is unmapped, once no copy uses it.
+  virtual absl::Status Pin(void* memory, int64_t bytes) = 0;
+  virtual void Unpin(void* memory) = 0;
+
   // Between host and GPU or within the GPU. Host memory must stay as it is until the copy has been done.
   virtual absl::Status Copy(void* to, const void* from, int64_t bytes, Stream stream) = 0;
 
-  // Blocks: tables are made once.
-  virtual absl::StatusOr<std::unique_ptr<Table>> Upload(PackTable table) = 0;
+  virtual absl::Status Zero(void* memory, int64_t bytes, Stream stream) = 0;  // on the GPU
+
+  // For use on one stream alone. Blocks for the copy of the table itself, behind nothing else that is queued anywhere.
+  virtual absl::StatusOr<std::unique_ptr<Table>> Upload(PackTable table, Stream used_on) = 0;
 
   // buffer[segment.first + i] = scale * segment.data[i], and back: segment.data[i] = scale * buffer[...]. Converted
   // through float and rounded once, to nearest even. kInvalidArgument: a scale other than 1 for what is not
@@ -65,6 +97,15 @@ class Gpu {
 
   // Adds to *found, which lies on the GPU, how many elements are NaN or infinite. Integers never are.
   virtual absl::Status CountNonFinite(ConstTensorView view, uint64_t* found, Stream stream) = 0;
+
+  // Adds to parts[0 .. kSquareParts - 1], which lie on the GPU, the squares of the elements, in double precision: which
+  // element goes where, and in which order, is the same on every GPU, so that equal elements give equal bits.
+  // kInvalidArgument for other than floating-point dtypes.
+  static constexpr int kSquareParts = 512, kSquareThreads = 256;  // parts; sums that each is the tree of
+  virtual absl::Status AddSquares(ConstTensorView view, double* parts, Stream stream) = 0;
+
+  // The kernels of compression. Lives as long as this.
+  virtual GpuCodecs& codecs() = 0;
 };
 
 // kInvalidArgument if `scale` is not 1 and the table has what is not Convertible.

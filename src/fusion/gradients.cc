@@ -7,15 +7,19 @@
 
 namespace gyre::fusion {
 
-Gradients::Gradients(std::vector<TensorInfo> tensors, Layout layout, std::byte* memory, int64_t own_call_bytes,
+Gradients::Gradients(std::vector<TensorInfo> tensors, const Layout& layout, std::byte* memory, int64_t own_call_bytes,
                      int accumulate)
+    : Gradients(std::move(tensors), layout, memory, own_call_bytes, accumulate, accumulate > 1 ? layout.bytes : 0) {}
+
+Gradients::Gradients(std::vector<TensorInfo> tensors, const Layout& layout, std::byte* memory, int64_t own_call_bytes,
+                     int accumulate, int64_t sum_bytes)
     : tensors_(std::move(tensors)),
-      layout_(std::move(layout)),
+      layout_(layout),
       memory_(memory),
       own_call_bytes_(own_call_bytes),
       accumulate_(accumulate),
       given_views_(tensors_.size()),
-      sums_(accumulate > 1 ? static_cast<size_t>(layout_.bytes) : 0) {}
+      sums_(static_cast<size_t>(sum_bytes)) {}
 
 TensorView Gradients::home(int tensor) const {
   const auto index = static_cast<size_t>(tensor);
@@ -57,19 +61,25 @@ void Gradients::GiveZeros(int tensor) {
   Accumulate(tensor, zeros, zeros);
 }
 
+// Whether it is reduced where the program gave it.
+bool Gradients::StaysWithProgram(const Part& part) const {
+  if (part.tensors.size() != 1 || !IsLarge(part.tensors[0])) return false;
+  const TensorView& view = given_views_[static_cast<size_t>(part.tensors[0])];
+  return view.data != nullptr && view.dtype == part.dtype;
+}
+
 TensorView Gradients::BufferOf(const Part& part) const {
-  if (part.tensors.size() == 1 && IsLarge(part.tensors[0])) {
-    const TensorView& view = given_views_[static_cast<size_t>(part.tensors[0])];
-    if (view.data != nullptr && view.dtype == part.dtype) return view;
-  }
-  return {memory_ + part.begin, part.count, part.dtype};
+  if (!StaysWithProgram(part)) return {memory_ + part.begin, part.count, part.dtype};
+  const auto tensor = static_cast<size_t>(part.tensors[0]);
+  std::byte* const data = static_cast<std::byte*>(given_views_[tensor].data);
+  return {data + (part.begin - layout_.begins[tensor]), part.count, part.dtype};
 }
 
 void Gradients::Deliver(const Part& part) {
-  const void* const reduced = BufferOf(part).data;
+  if (!part.last || StaysWithProgram(part)) return;
   for (const int tensor : part.tensors) {
     const TensorView& view = given_views_[static_cast<size_t>(tensor)];
-    if (view.data != nullptr && view.data != reduced) Convert(home(tensor), view);
+    if (view.data != nullptr) Convert(home(tensor), view);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "fusion/layout.h"
 #include "fusion/plan.h"
 #include "gyre/tensor.h"
@@ -19,26 +20,33 @@ class Gradients {
  public:
   // `memory` has layout.bytes, zero, and must outlive it. `own_call_bytes`: as given to MakeParts. `accumulate`: how
   // many gradients of each tensor are added up before the sum is reduced.
-  Gradients(std::vector<TensorInfo> tensors, Layout layout, std::byte* memory, int64_t own_call_bytes, int accumulate);
+  Gradients(std::vector<TensorInfo> tensors, const Layout& layout, std::byte* memory, int64_t own_call_bytes,
+            int accumulate);
+  virtual ~Gradients() = default;
+  Gradients(const Gradients&) = delete;
+  Gradients& operator=(const Gradients&) = delete;
 
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
   const Layout& layout() const { return layout_; }
 
-  TensorView home(int tensor) const;
+  virtual TensorView home(int tensor) const;
 
   // Whether what is given now is only added up.
   bool only_adds() const { return given_ + 1 < accumulate_; }
 
   // The gradient is at home, or in `view`, which has as many elements.
-  void Give(int tensor);
-  void Give(int tensor, TensorView view);
-  void GiveZeros(int tensor);
+  virtual void Give(int tensor);
+  virtual void Give(int tensor, TensorView view);
+  virtual void GiveZeros(int tensor);
+
+  // The part's tensors were given: BufferOf(part) is about to be reduced.
+  virtual absl::Status Prepare(const Part& /*part*/) { return absl::OkStatus(); }
 
   // What is to be reduced in place for this part, once its tensors were given.
-  TensorView BufferOf(const Part& part) const;
+  virtual TensorView BufferOf(const Part& part) const;
 
-  // The part was reduced: results go to where the gradients came from.
-  void Deliver(const Part& part);
+  // The part was reduced: results go to where the gradients came from, those of pieces with the last one.
+  virtual void Deliver(const Part& part);
 
   // Where the tensor's gradient was given, and its result is.
   TensorView result(int tensor) const;
@@ -50,7 +58,18 @@ class Gradients {
   // All were given: from now on it is the next step's turn, or the next one's to be added.
   void Restart();
 
+ protected:
+  // With so much memory for sums: another class may keep them elsewhere.
+  Gradients(std::vector<TensorInfo> tensors, const Layout& layout, std::byte* memory, int64_t own_call_bytes,
+            int accumulate, int64_t sum_bytes);
+  const std::vector<TensorView>& given_views() const { return given_views_; }  // by tensor; null: given at home
+  void SetGiven(int tensor, const TensorView& view) { given_views_[static_cast<size_t>(tensor)] = view; }
+  int accumulate() const { return accumulate_; }
+  int given() const { return given_; }  // gradients of each tensor that are in the sums
+  std::byte* memory() const { return memory_; }
+
  private:
+  bool StaysWithProgram(const Part& part) const;
   bool IsLarge(int tensor) const { return tensors_[static_cast<size_t>(tensor)].bytes() >= own_call_bytes_; }
   TensorView sum(int tensor);
   void Accumulate(int tensor, TensorView from, TensorView to);

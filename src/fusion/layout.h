@@ -18,13 +18,14 @@ struct Layout {
 
 Layout MakeLayout(std::span<const TensorInfo> tensors, const Plan& plan);
 
-// What one collective call reduces: tensors of one bucket that lie one after the other.
+// What one collective call reduces: tensors of one bucket that lie one after the other, or a piece of one tensor.
 struct Part {
   int bucket = 0;
   std::vector<int> tensors = {};
   int64_t begin = 0;  // byte in the layout
   int64_t count = 0;  // elements, gaps between tensors included
   DType dtype = DType::kF32;
+  bool last = true;  // its tensors are whole after it; false: a piece of one of which more is to come
 };
 
 // In the plan's order. A tensor of `own_call_bytes` or more is a part of its own. Tensors without elements are in none.

@@ -98,6 +98,25 @@ Plan PlanBySize(std::span<const TensorInfo> tensors, std::span<const int> order,
   return greedy.Take();
 }
 
+bool HasRightTurns(const Plan& plan) {
+  if (plan.turns.empty()) return true;
+  std::vector<int64_t> ends;  // by bucket: how far its turns have come
+  for (const Turn& turn : plan.turns) {
+    if (turn.bucket < 0 || turn.bucket > std::ssize(ends) || turn.bucket >= std::ssize(plan.buckets)) return false;
+    const auto index = static_cast<size_t>(turn.bucket);
+    const Bucket& bucket = plan.buckets[index];
+    const bool first = index == ends.size();
+    if (first) ends.push_back(0);
+    const int64_t unit = kAlignment / DTypeSize(bucket.dtype);
+    const bool whole = first && turn.begin == 0 && turn.count == bucket.count;
+    const bool slice = bucket.tensors.size() == 1 && turn.begin == ends[index] && turn.begin % unit == 0 &&
+                       turn.count > 0 && turn.count <= bucket.count - turn.begin;
+    if (!whole && !slice) return false;
+    ends[index] += turn.count;
+  }
+  return std::ranges::equal(ends, plan.buckets, {}, {}, &Bucket::count);
+}
+
 uint64_t Hash(const Plan& plan) {
   std::vector<int64_t> words;
   for (const Bucket& bucket : plan.buckets) {
@@ -107,6 +126,7 @@ uint64_t Hash(const Plan& plan) {
     words.insert(words.end(), bucket.tensors.begin(), bucket.tensors.end());
     words.insert(words.end(), bucket.offsets.begin(), bucket.offsets.end());
   }
+  for (const Turn& turn : plan.turns) words.insert(words.end(), {turn.bucket, turn.begin, turn.count});
   return XXH3_64bits(words.data(), words.size() * sizeof(int64_t));
 }
 

@@ -36,15 +36,32 @@ struct Bucket {
 
 inline constexpr int64_t kAlignment = 128;  // as much as the arena's: two cache lines
 
+// What travels at a time: elements of a bucket's layout.
+struct Turn {
+  int bucket = 0;
+  int64_t begin = 0;
+  int64_t count = 0;
+
+  friend bool operator==(const Turn&, const Turn&) = default;
+};
+
 // Buckets in the order in which they are reduced. Every tensor is in exactly one.
 struct Plan {
   std::vector<Bucket> buckets = {};
+
+  // Empty: whole buckets, in their order. Else every bucket from its beginning to its end, in one turn; a bucket of one
+  // tensor may take several, with others' between them. Buckets are numbered in the order of their first turns, and
+  // turns begin at multiples of kAlignment bytes.
+  std::vector<Turn> turns = {};
 
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
 // Tells plans apart: equal plans have equal hashes, on every machine of the same byte order.
 uint64_t Hash(const Plan& plan);
+
+// Whether turns are as Plan wants them.
+bool HasRightTurns(const Plan& plan);
 
 // A bucket of these tensors in this order. REQUIRES: all have the dtype of the first; there is one.
 Bucket MakeBucket(std::span<const TensorInfo> tensors, std::vector<int> members);

@@ -3,6 +3,8 @@
 //   gyre-plan 1 <tensors> <buckets>
 //   tensor <dtype> <elements> <name, escaped as in C>      one line a tensor
 //   bucket <tensor> <tensor> ...                           one line a bucket; its layout follows from its tensors
+//   turn <bucket> <first element> <elements>               one line a turn, where a plan has turns: its first line is
+//                                                          then "gyre-plan 2 <tensors> <buckets> <turns>"
 //   end <xxh3 of all before this line, in hexadecimal>
 #include <limits>
 #include <utility>
@@ -19,11 +21,10 @@ namespace gyre::fusion {
 
 namespace {
 
-constexpr absl::string_view kMagic = "gyre-plan 1 ";
-
 // No sum of so many tensors of so many elements leaves 64 bits.
 constexpr int64_t kMostTensors = 1 << 20;
 constexpr int64_t kMostElements = int64_t{1} << 40;
+constexpr int64_t kMostTurns = 2 * kMostTensors;
 
 absl::Status Bad(absl::string_view what) {
   return absl::DataLossError(absl::StrCat("not a saved plan: ", what));
@@ -89,10 +90,26 @@ absl::StatusOr<Bucket> ReadBucket(Lines& lines, const std::vector<TensorInfo>& t
   return MakeBucket(tensors, std::move(members));
 }
 
+absl::StatusOr<Turn> ReadTurn(Lines& lines, const Plan& plan) {
+  ASSIGN_OR_RETURN(const auto words, lines.Next("turn", 4));
+  int64_t bucket = 0;
+  Turn turn;
+  if (words.size() != 3 || !ParseNumber(words[0], std::ssize(plan.buckets) - 1, bucket) ||
+      !ParseNumber(words[1], kMostTensors * kMostElements, turn.begin) ||
+      !ParseNumber(words[2], kMostTensors * kMostElements, turn.count)) {
+    return Bad("a turn's numbers");
+  }
+  turn.bucket = static_cast<int>(bucket);
+  return turn;
+}
+
 }  // namespace
 
 std::string ToText(const SavedPlan& saved) {
-  std::string text = absl::StrCat(kMagic, saved.tensors.size(), " ", saved.plan.buckets.size(), "\n");
+  const bool has_turns = !saved.plan.turns.empty();
+  std::string text =
+      absl::StrCat("gyre-plan ", has_turns ? 2 : 1, " ", saved.tensors.size(), " ", saved.plan.buckets.size());
+  absl::StrAppend(&text, has_turns ? absl::StrCat(" ", saved.plan.turns.size()) : "", "\n");
   for (const TensorInfo& tensor : saved.tensors) {
     absl::StrAppend(&text, "tensor ", ToAbsl(DTypeName(tensor.dtype)), " ", tensor.count, " ",
                     absl::CHexEscape(tensor.name), "\n");
@@ -101,6 +118,9 @@ std::string ToText(const SavedPlan& saved) {
     absl::StrAppend(&text, "bucket");
     for (const int tensor : bucket.tensors) absl::StrAppend(&text, " ", tensor);
     absl::StrAppend(&text, "\n");
+  }
+  for (const Turn& turn : saved.plan.turns) {
+    absl::StrAppend(&text, "turn ", turn.bucket, " ", turn.begin, " ", turn.count, "\n");
   }
   return absl::StrCat(text, "end ", Checksum(text), "\n");
 }
@@ -111,11 +131,13 @@ absl::StatusOr<SavedPlan> FromText(std::string_view text) {
   if (end == absl::string_view::npos) return Bad("it has no end");
   if (all.substr(end) != absl::StrCat("end ", Checksum(all.substr(0, end)), "\n")) return Bad("its checksum differs");
   Lines lines(all.substr(0, end));
-  ASSIGN_OR_RETURN(const auto head, lines.Next("gyre-plan", 4));
-  int64_t tensors = 0, buckets = 0;
-  if (head.size() != 3 || head[0] != "1") return Bad("another version than 1");
-  if (!ParseNumber(head[1], kMostTensors, tensors) || !ParseNumber(head[2], tensors, buckets)) {
-    return Bad("its numbers of tensors and buckets");
+  ASSIGN_OR_RETURN(const auto head, lines.Next("gyre-plan", 5));
+  int64_t tensors = 0, buckets = 0, turns = 0;
+  const bool has_turns = head.size() == 4 && head[0] == "2";
+  if (!has_turns && (head.size() != 3 || head[0] != "1")) return Bad("another version than 1 or 2");
+  if (!ParseNumber(head[1], kMostTensors, tensors) || !ParseNumber(head[2], tensors, buckets) ||
+      (has_turns && !ParseNumber(head[3], kMostTurns, turns))) {
+    return Bad("its numbers of tensors, buckets and turns");
   }
   SavedPlan saved;
   for (int64_t i = 0; i < tensors; ++i) {
@@ -127,10 +149,15 @@ absl::StatusOr<SavedPlan> FromText(std::string_view text) {
     ASSIGN_OR_RETURN(Bucket bucket, ReadBucket(lines, saved.tensors, seen));
     saved.plan.buckets.push_back(std::move(bucket));
   }
+  for (int64_t i = 0; i < turns; ++i) {
+    ASSIGN_OR_RETURN(const Turn turn, ReadTurn(lines, saved.plan));
+    saved.plan.turns.push_back(turn);
+  }
   if (!lines.done()) return Bad("more lines than it says");
   for (size_t i = 0; i < seen.size(); ++i) {
     if (!seen[i]) return Bad(absl::StrCat("tensor ", i, " is in no bucket"));
   }
+  if (!HasRightTurns(saved.plan)) return Bad("turns that are not of all buckets, each from its beginning to its end");
   return saved;
 }
 

@@ -42,7 +42,7 @@ std::string PathOf(const AgentJob& message) {
 absl::StatusOr<Job> MakeJob(const AgentJob& message, const std::string& address) {
   const JobKeys keys{message.job_id, message.secret, message.epoch};
   const auto size = static_cast<int>(message.size);
-  return message.serve_store ? Job::Serve(keys, size, address) : Job::Join(keys, size);
+  return message.serve_store ? Job::Serve(keys, size, address, message.restart_rank > 0) : Job::Join(keys, size);
 }
 
 // In the network between the hosts, where that was chosen.

@@ -26,9 +26,10 @@ absl::StatusOr<JobKeys> MakeJobKeys() {
   return keys;
 }
 
-absl::StatusOr<Job> Job::Serve(const JobKeys& keys, int size, const std::string& address) {
+absl::StatusOr<Job> Job::Serve(const JobKeys& keys, int size, const std::string& address, bool ranks_return) {
   ASSIGN_OR_RETURN(Job job, Join(keys, size));
-  const StoreServerOptions options{.secret = keys.secret, .job_id = keys.job_id, .epoch = keys.epoch, .size = size};
+  const StoreServerOptions options{
+      .secret = keys.secret, .job_id = keys.job_id, .epoch = keys.epoch, .size = size, .ranks_return = ranks_return};
   ASSIGN_OR_RETURN(job.store_, StoreServer::Start(Endpoint{address, 0}, options,
                                                   TimePoint::max()));  // an address takes no time
   job.identity_.store = ToString(job.store_->endpoint());

@@ -23,8 +23,9 @@ absl::StatusOr<JobKeys> MakeJobKeys();
 // Not thread-safe. Destroying it closes the store.
 class Job {
  public:
-  // Serves the store at `address`, on a port of the kernel's choice. `size`: ranks.
-  static absl::StatusOr<Job> Serve(const JobKeys& keys, int size, const std::string& address);
+  // Serves the store at `address`, on a port of the kernel's choice. `size`: ranks. `ranks_return`: one that dies is
+  // started again (StoreServerOptions).
+  static absl::StatusOr<Job> Serve(const JobKeys& keys, int size, const std::string& address, bool ranks_return);
   // The store is elsewhere; set_store says where.
   static absl::StatusOr<Job> Join(const JobKeys& keys, int size);
   void set_store(std::string endpoint) { identity_.store = std::move(endpoint); }

@@ -33,7 +33,7 @@ absl::Status LocalCrew::StartAll() {
   RETURN_IF_ERROR(ranks_.Prepare());
   null_.Reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!null_) return ErrnoStatus("/dev/null");
-  ASSIGN_OR_RETURN(job_, Job::Serve(keys_, options_.ranks, "127.0.0.1"));
+  ASSIGN_OR_RETURN(job_, Job::Serve(keys_, options_.ranks, "127.0.0.1", options_.restart_rank > 0));
   RETURN_IF_ERROR(watch_.Prepare(options_.watch.settings, 0, options_.ranks));
   events_.OnStarted();
   events_.Verbose(absl::StrCat("job ", job_->identity().job_id, ": ", options_.ranks, " of ", path_, ", store at ",

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kElementBytes = 4;
 constexpr int64_t kFewBytes = 256 << 10;   // what is smaller costs more for its message than for its bytes
-constexpr int64_t kEnoughPartitions = 32;  // a server
+constexpr int64_t kEnoughPartitions = 64;  // a server
 constexpr int64_t kRounding = 16 << 10;    // elements: sums are over aligned memory
 
 // Returns how many elements all tensors have.

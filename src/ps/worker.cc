@@ -80,6 +80,12 @@ Worker::Worker(const WorkerOptions& options, const Layout& layout, PushCodec cod
       parts_(layout.partitions().size()),
       attended_(clock.Now()) {
   for (Peer& peer : peers_) peer.next_hello = clock.Now();
+  for (size_t slot = 0; order_.size() < parts_.size(); ++slot) {
+    for (int i = 0; i < layout.servers(); ++i) {
+      const int server = (i + options.worker) % layout.servers();
+      if (slot < layout.OfServer(server).size()) order_.push_back(Index(server, slot));
+    }
+  }
 }
 
 void Worker::Receive(int server, const Message& message) {
@@ -98,7 +104,7 @@ void Worker::Receive(int server, const Message& message) {
         Acknowledge(server, message.slot, message.sequence);
         Trim(server, message.slot);
         peer.next_resend = time_.Now() + options_.timing.resend;
-        if (peer.member && peer.ready) SendPushes(server);
+        SendPushes();
       }
       return;
     case Kind::kPulse:
@@ -147,7 +153,7 @@ void Worker::Welcomed(int server, const Message& message) {
   Peer& peer = peers_[static_cast<size_t>(server)];
   if (peer.welcomed != peer.incarnation) {
     for (size_t slot = 0; slot < message.next.size(); ++slot) PartOf(server, slot).outbox.Restart(message.next[slot]);
-    peer.pushed = peer.next_push = 0;
+    peer.pushed = next_push_ = 0;
     peer.welcomed = peer.incarnation;
   }
   TakeStanding(server, message);
@@ -185,7 +191,7 @@ void Worker::TakeStanding(int server, const Message& message) {
     outbox.Release(message.durable[slot]);
     Trim(server, slot);
   }
-  if (peer.member && peer.ready) SendPushes(server);
+  SendPushes();
 }
 
 // All servers have said where they stand: where the furthest of them is, this worker begins.
@@ -292,7 +298,8 @@ absl::Status Worker::End(std::span<const float> gradient, std::span<const Floats
   rows_.reset();
   const bool current = *std::exchange(computing_, std::nullopt) == clock_;
   const uint64_t step = current ? clock_++ : clock_;
-  for (size_t i = 0; current && i < parts_.size(); ++i) {
+  for (size_t place = 0; current && place < order_.size(); ++place) {
+    const size_t i = order_[place];
     const Partition& partition = layout_.partitions()[i];
     const auto own = gradient.subspan(static_cast<size_t>(partition.offset), static_cast<size_t>(partition.count));
     Beat();
@@ -307,8 +314,8 @@ absl::Status Worker::End(std::span<const float> gradient, std::span<const Floats
     if (!present || !peer.ready) continue;
     // One after the other: what is sent already is on its way while the next one is copied. Values are asked for right
     // behind the first, so that they come back while gradients still go.
-    peer.next_push = std::min(peer.next_push, static_cast<size_t>(partition.slot));
-    SendPushes(partition.server);
+    next_push_ = std::min(next_push_, place);
+    SendPushes();
     if (partition.slot == 0) AskAnew(partition.server);
   }
   for (int server = 0; server < layout_.servers(); ++server) {

@@ -49,11 +49,17 @@ struct WorkerOptions {
   // Credit: of pushes that a server has not acknowledged, and of values that it was asked for and has not sent, so many
   // bytes each are under way with it, or one partition. The rest follows as these arrive.
   size_t window = size_t{32} << 20;
+  // And of pushes so many with all servers together, or a 25th of the model, but one partition with each: links share
+  // unevenly what is given to all of them at once, and the last partition to arrive is waited for. Servers that it
+  // lends memory to have no part in it: nothing goes through their links, and they read while others are written.
+  size_t window_of_all = size_t{4} << 20;
   bool has_first_values = true;   // its first model may become the servers': true of one worker at least
   PushCompression compression{};  // of pushes
   Guards guards{};
   // Memory for a push to that server.
   std::function<Floats(int server, size_t count)> make = [](int, size_t count) { return Floats(count); };
+  // Whether that server reads such memory where it is.
+  std::function<bool(int server)> lends = [](int) { return false; };
 };
 
 // Why a step cannot begin.
@@ -147,8 +153,8 @@ class Worker {
     bool member = false;       // has taken this worker
     bool ready = false;        // takes pushes
     int slowest = -1;
-    size_t pushed = 0, pulled = 0;        // bytes under way
-    size_t next_push = 0, next_pull = 0;  // by slot: before it, there is nothing to be sent or asked for
+    size_t pushed = 0, pulled = 0;  // bytes under way
+    size_t next_pull = 0;           // by slot: before it, there is nothing to be asked for
     TimePoint heard{}, next_hello{}, next_heartbeat{}, next_resend{};
   };
   struct Part {
@@ -182,8 +188,8 @@ class Worker {
   void SendModel(int server);
   void AddPush(size_t partition, uint64_t step, std::span<const float> gradient);
   void SendPush(int server, int slot, const Outbox::Push& push);
-  // As far as the window allows, by slot: what the next forward pass needs first goes first.
-  void SendPushes(int server);
+  // As far as the windows allow: what the next forward pass needs first goes first.
+  void SendPushes();
   void SendPulls(int server);
   void SendAgain(int server);  // what may be lost
   void AskAnew(int server);    // for the values of this step
@@ -221,6 +227,8 @@ class Worker {
   std::vector<float> marks_;              // of each server's part of a table: what its values are (Shard::OfTable)
   std::vector<Peer> peers_;               // by server
   std::vector<Part> parts_;               // by partition
+  std::vector<size_t> order_;             // of pushes: partitions, by slot, each worker beginning with another server
+  size_t next_push_ = 0;                  // in order_: before it, there is nothing to be sent to servers that are there
   bool joined_ = false;
   uint64_t clock_ = 0;
   uint64_t floor_ = 0;                   // where it joined, or has jumped to

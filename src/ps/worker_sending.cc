@@ -1,5 +1,6 @@
 // Worker: what it says to servers, and when.
 #include <algorithm>
+#include <optional>
 #include <span>
 
 #include "ps/worker.h"
@@ -55,18 +56,43 @@ void Worker::SendPush(int server, int slot, const Outbox::Push& push) {
                 .keeper = push.gradient});
 }
 
-void Worker::SendPushes(int server) {
-  Peer& peer = peers_[static_cast<size_t>(server)];
-  for (; peer.next_push < layout_.OfServer(server).size(); ++peer.next_push) {
-    Outbox& outbox = PartOf(server, peer.next_push).outbox;
+void Worker::SendPushes() {
+  const size_t most = std::max(options_.window_of_all, static_cast<size_t>(layout_.elements()) * sizeof(float) / 25);
+  const auto takes = [this](const Peer& peer) { return peer.ready && IsPresent(peer); };
+  size_t all = 0, idle = 0;  // bytes under way with servers that answer; those of them that have none
+  bool any_lends = false;
+  for (int server = 0; server < layout_.servers(); ++server) {
+    const Peer& peer = peers_[static_cast<size_t>(server)];
+    if (!takes(peer)) continue;
+    const bool lends = options_.lends(server);
+    any_lends |= lends;
+    all += lends ? 0 : peer.pushed;
+    idle += !lends && peer.pushed == 0 ? 1 : 0;
+  }
+  std::optional<size_t> left;  // the first place with something that has to wait
+  bool full = false;
+  for (size_t place = next_push_; place < order_.size() && !full; ++place) {
+    const Partition& partition = layout_.partitions()[order_[place]];
+    Peer& peer = peers_[static_cast<size_t>(partition.server)];
+    if (!takes(peer)) continue;  // it gets all when it is there again
+    Outbox& outbox = parts_[order_[place]].outbox;
+    const bool lends = options_.lends(partition.server);
     while (const Outbox::Push* push = outbox.NextToSend()) {
       const size_t bytes = push->gradient.bytes().size();
-      if (peer.pushed > 0 && peer.pushed + bytes > options_.window) return;
+      const bool too_much = !lends && all + bytes > most;
+      if (peer.pushed > 0 && (too_much || peer.pushed + bytes > options_.window)) {
+        left = left.value_or(place);
+        full = too_much && idle == 0 && !any_lends;
+        break;
+      }
+      idle -= !lends && peer.pushed == 0 && bytes > 0 ? 1 : 0;
       peer.pushed += bytes;
+      all += lends ? 0 : bytes;
       outbox.Sent(*push);
-      SendPush(server, static_cast<int>(peer.next_push), *push);
+      SendPush(partition.server, partition.slot, *push);
     }
   }
+  next_push_ = left.value_or(order_.size());
 }
 
 void Worker::SendPulls(int server) {
@@ -86,8 +112,8 @@ void Worker::SendPulls(int server) {
 void Worker::SendAgain(int server) {
   Peer& peer = peers_[static_cast<size_t>(server)];
   for (size_t slot = 0; slot < layout_.OfServer(server).size(); ++slot) PartOf(server, slot).outbox.SendAgain();
-  peer.pushed = peer.next_push = 0;
-  SendPushes(server);
+  peer.pushed = next_push_ = 0;
+  SendPushes();
   AskAnew(server);
   SendRowsAsked(server);
 }

@@ -85,6 +85,18 @@ std::shared_ptr<internal::Pollable> ByMpi(const internal::CommunicatorState& sta
   return internal::mpi::Backend::Make(state.mpi(), std::move(members), call, refused);
 }
 
+// Of tensors that are on a GPU. REQUIRES: somebody waits for the call, HasChannel.
+std::shared_ptr<internal::Pollable> OnGpu(const internal::CommunicatorState& state, Call& call,
+                                          std::chrono::milliseconds timeout) {
+  const auto& calls = state.gpu_calls();
+  absl::Status refused = internal::Validate(call, calls->host().rank(), calls->host().size());
+  if (refused.ok() && state.mpi() != nullptr && call.kind != CallKind::kMessage) {
+    refused = absl::UnimplementedError("GYRE_BACKEND=mpi: collectives of tensors on the host only");
+  }
+  call.timeout = timeout;
+  return calls->Make(call, std::move(refused));
+}
+
 // As it begins.
 internal::Observed ObservedOf(const Call& call) {
   static_assert(static_cast<int>(CallKind::kMessage) == static_cast<int>(internal::Activity::kMessage) + 1);
@@ -171,6 +183,10 @@ absl::Status Communicator::Run(Call&& call) {
 absl::Status Communicator::Perform(Call& call) {
   if (state_->apart()) [[unlikely]]
     return NobodyThere();
+  if (DeviceOf(call).on_gpu() && HasChannel(rank(), size(), call)) [[unlikely]] {
+    const auto operation = OnGpu(*state_, call, TimeoutOf(call));
+    return state_->runtime().progress()->Run(state_->owner(), state_->gpu_calls()->host().LaneOf(call), *operation);
+  }
   if (state_->mpi() != nullptr && call.kind != CallKind::kMessage) {
     return state_->runtime().progress()->Run(state_->mpi(), state_->mpi()->lane(),
                                              *ByMpi(*state_, call, TimeoutOf(call)));
@@ -196,6 +212,12 @@ absl::Status Communicator::Perform(Call& call) {
 Work Communicator::Start(Call&& call) {
   const auto& progress = state_->runtime().progress();
   if (state_->apart()) return Work(std::make_shared<Ended>(NobodyThere()), progress);
+  if (DeviceOf(call).on_gpu() && HasChannel(rank(), size(), call)) {
+    const std::shared_ptr<internal::Pollable> operation = OnGpu(*state_, call, TimeoutOf(call));
+    Watch(state_->runtime().observer(), call, *operation);
+    progress->Start(state_->owner(), state_->gpu_calls()->host().LaneOf(call), operation);
+    return Work(operation, progress);
+  }
   if (state_->mpi() != nullptr && call.kind != CallKind::kMessage) {
     const std::shared_ptr<internal::Pollable> operation = ByMpi(*state_, call, TimeoutOf(call));
     Watch(state_->runtime().observer(), call, *operation);

@@ -62,7 +62,7 @@ std::vector<shm::Mesh::Address> PeerAddresses(const std::vector<RankPlace>& plac
 absl::StatusOr<std::shared_ptr<RuntimeState>> RuntimeState::Join(const Config& config, const Environment& environment) {
   std::shared_ptr<RuntimeState> state(new RuntimeState(config));
   const TimePoint deadline = DeadlineAfter(std::chrono::steady_clock::now(), config.start_timeout);
-  RETURN_IF_ERROR(state->apart() ? state->Return(environment) : state->Connect(environment, deadline));
+  RETURN_IF_ERROR(state->Connect(environment, deadline));
   RETURN_IF_ERROR(state->MakeWorld(deadline));
   return state;
 }
@@ -74,6 +74,7 @@ absl::Status RuntimeState::Connect(const Environment& environment, TimePoint dea
   job_ = AccessOf(*membership_);
   const int rank = job_.rank, size = job_.size;
   logger_ = MakeLogger(config_.log_level, absl::StrCat("rank ", rank));
+  if (membership_->apart()) return ComeBack();
   const int64_t arena_bytes = config_.arena_bytes > 0 ? config_.arena_bytes : DefaultArenaBytes(MachineMemory(), size);
   ASSIGN_OR_RETURN(shm::OwnMemory own, shm::OwnMemory::Create(rank, arena_bytes));
   hosts_.assign(static_cast<size_t>(size), 0);
@@ -92,10 +93,8 @@ absl::Status RuntimeState::Connect(const Environment& environment, TimePoint dea
 }
 
 // The others have met without it: what its place was is all that it takes from them.
-absl::Status RuntimeState::Return(const Environment& environment) {
-  ASSIGN_OR_RETURN(membership_, Membership::Return(config_, environment));
-  job_ = AccessOf(*membership_);
-  logger_ = MakeLogger(config_.log_level, absl::StrCat("rank ", job_.rank));
+absl::Status RuntimeState::ComeBack() {
+  apart_ = true;
   const int64_t arena_bytes = config_.arena_bytes > 0 ? config_.arena_bytes : DefaultArenaBytes(MachineMemory(), 1);
   ASSIGN_OR_RETURN(shm::OwnMemory own, shm::OwnMemory::Create(0, arena_bytes));
   hosts_.assign(1, 0);
@@ -148,6 +147,7 @@ absl::Status RuntimeState::StartNode(shm::OwnMemory own, std::vector<shm::Link> 
     };
   }
   ASSIGN_OR_RETURN(node_, shm::Node::Create(options, std::move(own), std::move(links), logger_));
+  gpus_.StageIn(node_->arena());
   return absl::OkStatus();
 }
 

@@ -20,6 +20,8 @@
 #include "collectives/mpi/factory.h"
 #include "collectives/shm/group.h"
 #include "runtime/clock_offset.h"
+#include "runtime/gpu_calls.h"
+#include "runtime/gpus.h"
 #include "runtime/interconnect.h"
 #include "runtime/observatory.h"
 #include "runtime/progress.h"
@@ -60,8 +62,9 @@ class RuntimeState {
   const Meetings& world() const { return world_; }
   const JobAccess& job() const { return job_; }
 
-  // This process took the place of one that died, and has joined nobody: its world is empty but for itself.
-  bool apart() const { return config_.strategy.life > 1; }
+  // This process took the place of one that died after the ranks had met, and has joined nobody: its world is empty
+  // but for itself.
+  bool apart() const { return apart_; }
 
   // By which algorithms between hosts are chosen; null: one host.
   const PathModel* network_model() const {
@@ -80,6 +83,8 @@ class RuntimeState {
 
   // Opens what the configuration asks for, before the program's first call. `offset`: of this host's clock.
   absl::Status Observe(const ClockOffset& offset);
+
+  Gpus& gpus() { return gpus_; }
 
   // Null: nobody watches.
   CallObserver* observer() const { return observatory_.get(); }
@@ -100,7 +105,7 @@ class RuntimeState {
  private:
   explicit RuntimeState(const Config& config) : config_(config) {}
   absl::Status Connect(const Environment& environment, TimePoint deadline);
-  absl::Status Return(const Environment& environment);
+  absl::Status ComeBack();
   absl::Status ConnectPeers(const Environment& environment, shm::OwnMemory own, TimePoint deadline);
   absl::Status ConnectHosts(const std::vector<RankPlace>& places, TimePoint deadline);
   absl::Status StartNode(shm::OwnMemory own, std::vector<shm::Link> links, std::vector<std::string> names);
@@ -111,6 +116,7 @@ class RuntimeState {
   std::mutex mutex_;
   std::unique_ptr<Membership> membership_;  // until Shutdown; guarded by mutex_ once joined
   JobAccess job_;
+  bool apart_ = false;
   std::vector<int> hosts_;
   std::vector<Domain> domains_;  // by rank of the job: where on its host it runs; empty: not known
   std::atomic<bool> has_place_with_servers_{false};
@@ -121,6 +127,7 @@ class RuntimeState {
   std::shared_ptr<shm::Node> node_;
   std::shared_ptr<Progress> progress_;
   Meetings world_;
+  Gpus gpus_;
 };
 
 // What a Communicator is.
@@ -130,7 +137,8 @@ class CommunicatorState {
       : runtime_(std::move(runtime)),
         meetings_(std::move(meetings)),
         owner_(OwnerOf(meetings_)),
-        apart_(runtime_->apart()) {}
+        apart_(runtime_->apart()),
+        gpu_calls_(std::make_shared<GpuCalls>(HostCalls(meetings_.group, meetings_.team), runtime_)) {}
 
   // Nobody else of the communicator can be reached: RuntimeState::apart.
   bool apart() const { return apart_; }
@@ -140,6 +148,9 @@ class CommunicatorState {
   const std::shared_ptr<Group>& group() const { return meetings_.group; }
   const std::shared_ptr<Team>& team() const { return meetings_.team; }
   const std::shared_ptr<mpi::Backend>& mpi() const { return meetings_.mpi; }
+
+  // Its operations on tensors that are on GPUs.
+  const std::shared_ptr<GpuCalls>& gpu_calls() const { return gpu_calls_; }
 
   // What the lanes belong to, for who only keeps it alive.
   const std::shared_ptr<void>& owner() const { return owner_; }
@@ -157,6 +168,7 @@ class CommunicatorState {
   const Meetings meetings_;
   const std::shared_ptr<void> owner_;
   const bool apart_;
+  const std::shared_ptr<GpuCalls> gpu_calls_;
   std::atomic<uint64_t> splits_{0};
 };
 

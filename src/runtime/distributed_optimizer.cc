@@ -65,7 +65,10 @@ absl::StatusOr<int> DistributedOptimizer::Register(std::string_view name, std::s
 }
 
 absl::StatusOr<int> DistributedOptimizer::RegisterRows(std::string_view name, std::span<float> weights, int64_t rows) {
-  if (servers_ != nullptr) return absl::InvalidArgumentError("parameter servers take no gradients as rows");
+  if (servers_ != nullptr) {
+    return absl::InvalidArgumentError(
+        "parameter servers take no gradients as rows of weights: they have tables, by servers()->RegisterTable");
+  }
   const int64_t count = std::ssize(weights);
   if (rows < 0 || (rows == 0 ? count != 0 : count % rows != 0)) {
     return absl::InvalidArgumentError(absl::StrCat("parameter \"", absl::CHexEscape(ToAbsl(name)), "\" has ", count,
@@ -75,6 +78,10 @@ absl::StatusOr<int> DistributedOptimizer::RegisterRows(std::string_view name, st
   ASSIGN_OR_RETURN(const int index, reducer_->RegisterRows(name, shape));
   parameters_.push_back({.name = std::string(name), .index = index, .weights = weights, .rows = rows});
   return index;
+}
+
+ParameterServerClient* DistributedOptimizer::servers() {
+  return servers_ != nullptr ? &servers_->client() : nullptr;
 }
 
 absl::Status DistributedOptimizer::Start() {
@@ -164,8 +171,30 @@ absl::StatusOr<StepSummary> DistributedOptimizer::Step() {
   ASSIGN_OR_RETURN(const StepSummary summary, reducer_->Wait());
   if (!summary.reduced || summary.skipped) return summary;
   ++steps_;
-  for (size_t i = 0; i < parameters_.size(); ++i) RETURN_IF_ERROR(Update(i));
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (!std::exchange(parameters_[i].updated, false)) RETURN_IF_ERROR(Update(i));
+  }
   return summary;
+}
+
+absl::StatusOr<bool> DistributedOptimizer::StepOne(int index) {
+  if (servers_ != nullptr) return absl::FailedPreconditionError("parameter servers update all weights: call Step");
+  const std::optional<size_t> parameter = Find(index);
+  if (!parameter && index >= 0 && index < reducer_->size()) {
+    return absl::FailedPreconditionError(absl::StrCat("gradient ", index, " has no weights here"));
+  }
+  ASSIGN_OR_RETURN(const bool update, reducer_->WaitFor(index));
+  if (!update || parameters_[*parameter].updated) return false;
+  RETURN_IF_ERROR(Update(*parameter));
+  parameters_[*parameter].updated = true;
+  return true;
+}
+
+// Indices rise in the order of registration.
+std::optional<size_t> DistributedOptimizer::Find(int index) const {
+  const auto found = std::ranges::lower_bound(parameters_, index, {}, &Parameter::index);
+  if (found == parameters_.end() || found->index != index) return std::nullopt;
+  return static_cast<size_t>(found - parameters_.begin());
 }
 
 absl::Status DistributedOptimizer::Update(size_t i) {

@@ -39,6 +39,15 @@ GradientStep::GradientStep(const CommunicatorState& communicator, fusion::Gradie
       waited_(static_cast<size_t>(communicator.team() != nullptr ? communicator.team()->size()
                                                                  : communicator.group()->size())) {}
 
+void GradientStep::Follow(std::vector<fusion::Part> parts, std::vector<RowPart> rows) {
+  parts_ = std::move(parts);
+  row_parts_ = std::move(rows);
+  complete_at_.assign(gradients_.tensors().size(), 0);
+  for (size_t part = 0; part < parts_.size(); ++part) {
+    for (const int tensor : parts_[part].tensors) complete_at_[static_cast<size_t>(tensor)] = part + 1;
+  }
+}
+
 void GradientStep::Restart(int64_t number) {
   Pollable::Restart();
   number_ = number;
@@ -47,7 +56,9 @@ void GradientStep::Restart(int64_t number) {
   waits_since_ = TimePoint{};
   missing_ = -1;
   std::ranges::fill(waited_, Duration::zero());
-  awaited_.store(false);
+  waits_.store(0);
+  seen_waits_ = 0;
+  delivered_.store(0);
   SetDeadline(TimePoint::max());
 }
 
@@ -80,6 +91,7 @@ shm::Progress GradientStep::Poll() {
   }
   const shm::Progress progress = call_->Poll();
   NoteWait(progress);
+  if (on_gpu_ != nullptr) SetDeadline(call_->deadline());  // while it waits for the GPU, that is soon
   if (progress == shm::Progress::kNone && PrepareLater()) return shm::Progress::kSome;
   if (progress != shm::Progress::kDone) return progress;
   return Deliver() ? shm::Progress::kSome : shm::Progress::kDone;
@@ -90,7 +102,7 @@ void GradientStep::NoteWait(shm::Progress progress) {
   const bool waits = progress == shm::Progress::kNone;
   if (!waits && missing_ < 0) return;
   int missing = -1;
-  if (waits && over_hosts_ != nullptr) missing = over_hosts_->MissingRank();
+  if (waits && over_hosts_) missing = over_hosts_->MissingRank();
   if (waits && within_host_) missing = within_host_->MissingRank();
   if (missing >= 0 && missing_ < 0) missing_since_ = std::chrono::steady_clock::now();
   if (missing < 0 && missing_ >= 0) {
@@ -151,7 +163,9 @@ absl::Status GradientStep::LaunchPart() {
     auto compressed = settings_.compressor->Launch(next_, parts_, gradients_, settings_.timeout);
     if (!compressed.ok()) return Annotate(compressed.status(), absl::StrCat("step ", number_));
     call_ = compressed_ = *compressed;
+    if (compressed_ != nullptr) return absl::OkStatus();  // it makes its calls itself
   }
+  RETURN_IF_ERROR(gradients_.Prepare(parts_[next_]));
   const TensorView buffer = gradients_.BufferOf(parts_[next_]);
   const Call call{.kind = CallKind::kAllReduce,
                   .in = buffer,
@@ -160,11 +174,11 @@ absl::Status GradientStep::LaunchPart() {
                   .prescale = settings_.prescale,
                   .postscale = settings_.postscale,
                   .timeout = settings_.timeout};
-  if (compressed_ != nullptr) {
-    // It makes its calls itself.
+  if (buffer.device.on_gpu()) {
+    on_gpu_ = communicator_.gpu_calls()->Make(call, absl::OkStatus());
+    call_ = on_gpu_.get();
   } else if (communicator_.team() != nullptr) {
-    over_hosts_ = MakeHierarchical(communicator_.team(), call);
-    call_ = over_hosts_.get();
+    call_ = &over_hosts_.emplace(communicator_.team(), call);
   } else {
     call_ = &within_host_.emplace(group(), call, SignatureOf(call));
   }
@@ -197,6 +211,7 @@ bool GradientStep::Deliver() {
   call_ = nullptr;
   within_host_.reset();
   over_hosts_.reset();
+  on_gpu_.reset();
   waits_since_ = TimePoint{};
   SetDeadline(TimePoint::max());
   if (!status.ok()) return !End(Annotate(status, NameOfNext()));
@@ -205,6 +220,8 @@ bool GradientStep::Deliver() {
   } else {
     gradients_.Deliver(parts_[next_++]);
   }
+  delivered_.store(next_);
+  if (tells_of_parts_.load()) Nudge();
   return true;
 }
 
@@ -235,7 +252,7 @@ void GradientStep::WarnIfLate(TimePoint now) {
 // What the call in course waits for; of a compressed one, or of rows, nobody can say.
 std::string GradientStep::Awaited() {
   std::string ranks;
-  if (over_hosts_ != nullptr) ranks = over_hosts_->Awaited();
+  if (over_hosts_) ranks = over_hosts_->Awaited();
   if (within_host_) ranks = within_host_->Awaited();
   return absl::StrCat(NameOfNext(), ": ", ranks.empty() ? "under way" : absl::StrCat("waiting for ", ranks));
 }
@@ -251,7 +268,11 @@ bool GradientStep::CheckOwn(TimePoint now) {
     group().Break(absl::Status(words->code, words->text), *words);
   }
   if (!cause.empty()) return End(absl::AbortedError(absl::StrCat(cause, "; here, ", Absent())));
-  if (!awaited_.load()) return false;
+  if (const uint32_t waits = waits_.load(); waits != seen_waits_) {
+    seen_waits_ = waits;
+    SetDeadline(TimePoint::max());  // what is left of the time of an earlier wait is not this one's
+  }
+  if (seen_waits_ % 2 == 0) return false;
   if (deadline() == TimePoint::max()) SetDeadline(DeadlineAfter(now, settings_.timeout));
   return now >= deadline() && FailLate();
 }

@@ -1,10 +1,11 @@
 // GradientStep: one step's reduction as one operation: the parts of a plan, one call after the other, each as soon as
 // its bucket is full, and the bucket's row gradients behind its parts. It is queued once a step and used again in the
-// next, so that a step allocates nothing (within a host).
+// next, so that a step allocates nothing.
 #pragma once
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,7 +13,7 @@
 #include <vector>
 
 #include "collectives/call.h"
-#include "collectives/hierarchical/operation.h"
+#include "collectives/hierarchical/allreduce.h"
 #include "collectives/lane.h"
 #include "collectives/shm/allreduce.h"
 #include "fusion/gradients.h"
@@ -48,19 +49,25 @@ class GradientStep final : public Pollable {
   GradientStep(const CommunicatorState& communicator, fusion::Gradients& gradients, const fusion::Readiness& readiness,
                const Settings& settings);
 
-  // From now on these are the parts. `rows`: in the order of buckets. REQUIRES: not queued.
-  void Follow(std::vector<fusion::Part> parts, std::vector<RowPart> rows) {
-    parts_ = std::move(parts);
-    row_parts_ = std::move(rows);
-  }
+  // From now on these are the parts. `rows`: in the order of the parts that they follow. REQUIRES: not queued.
+  void Follow(std::vector<fusion::Part> parts, std::vector<RowPart> rows);
   const std::vector<fusion::Part>& parts() const { return parts_; }
   const Settings& settings() const { return settings_; }
 
   // Ready to be queued again, as the step of this number. REQUIRES: done, or it was never queued.
   void Restart(int64_t number);
 
-  // The program waits: from now on gradients that are not ready are late. Thread-safe.
-  void Await() { awaited_.store(true); }
+  // The program waits: from now on gradients that are not ready are late. By turns with LeaveOff, which says that it
+  // waits no longer: they have time again.
+  void Await() { waits_.store(waits_.load() | 1); }
+  void LeaveOff() { waits_.store(waits_.load() + 1); }
+
+  // Whether the tensor's result is there, in this step. Thread-safe. REQUIRES: it is not given as rows.
+  bool Has(int tensor) const { return delivered_.load() >= complete_at_[static_cast<size_t>(tensor)]; }
+
+  // Whether Nudge is to be called, besides, with every part that is delivered: for a thread that waits for Has.
+  // Thread-safe.
+  void TellOfParts(bool tell) { tells_of_parts_.store(tell); }
 
   // Ends it early, here and on every rank. Thread-safe.
   void Abandon(const std::string& why);
@@ -113,21 +120,26 @@ class GradientStep final : public Pollable {
   std::vector<fusion::Part> parts_;
   std::vector<RowPart> row_parts_;
   int64_t number_ = 0;
-  size_t next_ = 0;                                    // part
-  size_t next_rows_ = 0;                               // row part
-  std::optional<AllReduce> within_host_;               // the call in course, or
-  std::shared_ptr<HierarchicalOperation> over_hosts_;  // likewise
-  SequenceCall* compressed_ = nullptr;                 // likewise, the compressor's
-  std::optional<SequenceCall> rows_;                   // likewise, of row gradients
-  Pollable* call_ = nullptr;                           // which of them
-  TimePoint launched_;                                 // when that was
-  TimePoint waits_since_{};                            // between calls; not set: from the next check on
-  TimePoint quiet_until_{};                            // no warning before
-  int missing_ = -1;                                   // rank that the call in course waits for, to begin
-  TimePoint missing_since_{};                          // likewise
-  std::vector<Duration> waited_;                       // by rank
+  size_t next_ = 0;                                  // part
+  size_t next_rows_ = 0;                             // row part
+  std::optional<AllReduce> within_host_;             // the call in course, or
+  std::optional<HierarchicalAllReduce> over_hosts_;  // likewise
+  std::shared_ptr<Pollable> on_gpu_;                 // likewise
+  SequenceCall* compressed_ = nullptr;               // likewise, the compressor's
+  std::optional<SequenceCall> rows_;                 // likewise, of row gradients
+  Pollable* call_ = nullptr;                         // which of them
+  TimePoint launched_;                               // when that was
+  TimePoint waits_since_{};                          // between calls; not set: from the next check on
+  TimePoint quiet_until_{};                          // no warning before
+  int missing_ = -1;                                 // rank that the call in course waits for, to begin
+  TimePoint missing_since_{};                        // likewise
+  std::vector<Duration> waited_;                     // by rank
+  std::vector<size_t> complete_at_;                  // by tensor: after how many parts it is whole
+  std::atomic<size_t> delivered_{0};                 // parts
+  std::atomic<bool> tells_of_parts_{false};
   bool ended_ = false;
-  std::atomic<bool> awaited_{false};
+  std::atomic<uint32_t> waits_{0};  // odd while the program waits, another number for each wait
+  uint32_t seen_waits_ = 0;
   std::atomic<Duration::rep> deadline_{TimePoint::max().time_since_epoch().count()};
 };
 

@@ -26,6 +26,7 @@ NamedRequest Checked(const internal::Conductor& conductor, NamedRequest request,
                      absl::Status& refusal) {
   const Communicator& communicator = conductor.communicator();
   absl::Status status = internal::Validate(call, communicator.rank(), communicator.size());
+  if (DeviceOf(call).on_gpu()) status = absl::UnimplementedError("named operations are of tensors on the host");
   if (request.name.empty()) status = absl::InvalidArgumentError("the name is empty");
   const bool timed = call.timeout && call.timeout->count() > 0;
   request.buffers.timeout = timed ? *call.timeout : conductor.config().operation_timeout;

@@ -158,22 +158,17 @@ class ParameterServerClient::State {
 
   absl::Status Push() {
     RETURN_IF_ERROR(CheckStarted());
-    std::vector<ps::Floats> rows;
-    for (size_t table = 0; table < pushed_.size(); ++table) {
-      auto packed = ps::PackRows(options_.setup.tables[table], static_cast<int>(options_.servers.size()),
-                                 pushed_[table].ids, pushed_[table].gradients);
-      if (!packed.ok()) {  // they would stand in the way of every later step
-        pushed_[table] = {};
-        return packed.status();
-      }
-      std::ranges::move(*packed, std::back_inserter(rows));
-    }
-    RETURN_IF_ERROR(client_->End(gradient_, rate_, std::move(rows)));  // where it fails the step goes on, and has them
-    for (Pushed& pushed : pushed_) {
+    auto packed = PackRows();
+    for (Pushed& pushed : pushed_) {  // also where it fails: who pushes again gives them again, all or none
       pushed.ids.clear();
       pushed.gradients.clear();
     }
-    pushed_bytes_ = client_->pushed_bytes();
+    RETURN_IF_ERROR(packed.status());
+    int64_t row_bytes = 0;
+    for (const ps::Floats& rows : *packed) row_bytes += static_cast<int64_t>(rows.bytes().size());
+    RETURN_IF_ERROR(client_->End(gradient_, rate_, *std::move(packed)));
+    const int64_t before = std::exchange(pushed_bytes_, client_->pushed_bytes());
+    if (pushed_bytes_ > before) pushed_row_bytes_ += row_bytes;  // not a step that the others had gone past
     return absl::OkStatus();
   }
 
@@ -217,6 +212,7 @@ class ParameterServerClient::State {
   Consistency consistency() const { return consistency_; }
   int64_t step() const { return step_; }
   int64_t pushed_bytes() const { return pushed_bytes_; }
+  int64_t pushed_row_bytes() const { return pushed_row_bytes_; }
   int64_t pulled_bytes() const { return pulled_bytes_; }
   const Compression& compression() const { return options_.worker.compression.compression; }
 
@@ -241,6 +237,18 @@ class ParameterServerClient::State {
     return absl::OkStatus();
   }
 
+  // Of all tables, for each server.
+  absl::StatusOr<std::vector<ps::Floats>> PackRows() const {
+    std::vector<ps::Floats> rows;
+    for (size_t table = 0; table < pushed_.size(); ++table) {
+      ASSIGN_OR_RETURN(auto packed,
+                       ps::PackRows(options_.setup.tables[table], static_cast<int>(options_.servers.size()),
+                                    pushed_[table].ids, pushed_[table].gradients));
+      std::ranges::move(packed, std::back_inserter(rows));
+    }
+    return rows;
+  }
+
   // What is kept of pushes: weights and tables have half of it each, where there are both.
   void ShareRetained(int64_t bytes) {
     const auto tables = static_cast<int64_t>(pushed_.size() * options_.servers.size());
@@ -257,7 +265,7 @@ class ParameterServerClient::State {
   const std::chrono::milliseconds timeout_;
   float rate_ = 0;
   int64_t step_ = 0;
-  int64_t pushed_bytes_ = 0, pulled_bytes_ = 0;
+  int64_t pushed_bytes_ = 0, pushed_row_bytes_ = 0, pulled_bytes_ = 0;
   std::vector<std::span<float>> weights_;             // by index
   std::vector<std::pair<size_t, size_t>> gradients_;  // by index: where in gradient_, and how many
   std::vector<float> gradient_;
@@ -381,6 +389,10 @@ int64_t ParameterServerClient::step() const {
 
 int64_t ParameterServerClient::pushed_bytes() const {
   return state_->pushed_bytes();
+}
+
+int64_t ParameterServerClient::pushed_row_bytes() const {
+  return state_->pushed_row_bytes();
 }
 
 int64_t ParameterServerClient::pulled_bytes() const {

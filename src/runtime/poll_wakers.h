@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <mutex>
 #include <vector>
 
@@ -10,7 +11,10 @@ namespace gyre::internal {
 // Thread-safe. A descriptor for each thread that has slept at the same time as others.
 class PollWakers {
  public:
-  PollWakers() = default;
+  PollWakers() {
+    taken_.reserve(kRoom);
+    free_.reserve(kRoom);
+  }
   ~PollWakers();
   PollWakers(const PollWakers&) = delete;
   PollWakers& operator=(const PollWakers&) = delete;
@@ -28,6 +32,8 @@ class PollWakers {
   }
 
  private:
+  static constexpr size_t kRoom = 8;  // for more, they grow
+
   void WriteAll();
 
   std::atomic<int> sleepers_{0};

@@ -10,7 +10,10 @@
 
 namespace gyre::internal {
 
-Progress::Progress(std::shared_ptr<shm::Node> node, shm::WaitPolicy policy) : node_(std::move(node)), policy_(policy) {}
+Progress::Progress(std::shared_ptr<shm::Node> node, shm::WaitPolicy policy)
+    : node_(std::move(node)), policy_(policy), spare_waits_(kSleepers) {
+  for (std::vector<pollfd>& waits : spare_waits_) waits.reserve(kWaits);
+}
 
 Progress::~Progress() {
   Stop();
@@ -31,9 +34,10 @@ absl::Status Progress::Run(const std::shared_ptr<void>& owner, Lane& lane, Polla
   };
   const auto deadline = [&] { return std::min(operation.deadline(), lane.NextDeadline()); };
   const auto sleep = [&](uint32_t rings, std::chrono::nanoseconds at_most) {
-    std::vector<pollfd> waits;
+    std::vector<pollfd> waits = TakeWaits();
     const bool nothing_else = operation.AddWaits(waits);
     Sleep(rings, at_most, waits, nothing_else);
+    GiveWaits(std::move(waits));
   };
   shm::Await(
       doorbell(), policy_, [&] { return operation.Poll(); }, check, deadline, sleep);
@@ -87,24 +91,29 @@ void Progress::WakeBackground() {
 template <typename Poll, typename Check>
 void Progress::AwaitAll(const shm::WaitPolicy& policy, const Poll& poll, const Check& check) {
   const auto sleep = [this](uint32_t rings, std::chrono::nanoseconds at_most) {
-    std::vector<pollfd> waits;
+    std::vector<pollfd> waits = TakeWaits();
     const bool nothing_else = AddWaits(waits);
     Sleep(rings, at_most, waits, nothing_else);
+    GiveWaits(std::move(waits));
   };
   shm::Await(
       doorbell(), policy, poll, check, [this] { return NextDeadline(); }, sleep);
 }
 
 void Progress::Wait(Pollable& operation) {
+  WaitUntil([&] { return operation.done(); });
+}
+
+void Progress::WaitUntil(absl::FunctionRef<bool()> reached) {
   helpers_.fetch_add(1);
   const auto poll = [&] {
-    if (operation.done()) return shm::Progress::kDone;
+    if (reached()) return shm::Progress::kDone;
     const shm::Progress progress = DriveAll(nullptr);
-    return operation.done() ? shm::Progress::kDone : progress;
+    return reached() ? shm::Progress::kDone : progress;
   };
   const auto check = [&](TimePoint now) {
     DriveAll(&now);
-    return operation.done();
+    return reached();
   };
   AwaitAll(policy_, poll, check);
   helpers_.fetch_sub(1);
@@ -155,6 +164,21 @@ bool Progress::AddWaits(std::vector<pollfd>& waits) {
   return nothing_else;
 }
 
+// Lists that have had their memory before, for sleeps allocate nothing.
+std::vector<pollfd> Progress::TakeWaits() {
+  std::lock_guard lock(mutex_);
+  if (spare_waits_.empty()) return {};
+  std::vector<pollfd> waits = std::move(spare_waits_.back());
+  spare_waits_.pop_back();
+  return waits;
+}
+
+void Progress::GiveWaits(std::vector<pollfd> waits) {
+  waits.clear();
+  std::lock_guard lock(mutex_);
+  spare_waits_.push_back(std::move(waits));
+}
+
 // Until the doorbell rings or a descriptor is ready. One thread cannot wait for both: while it waits for descriptors,
 // threads of this process wake it by one more of these. Other ranks of the host cannot, nor can the monitor: it looks
 // now and then, often where ranks may be about to ring.
@@ -188,6 +212,7 @@ void Progress::Background() {
       wake_.wait(lock, [this] { return stopped_.load() || !MayRest(); });
     }
     AwaitAll(shm::WaitPolicy::Background(), poll, check);
+    if (helpers_.load() != 0) Ring();  // who helps may sleep because this thread drove its lane when it looked
   }
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "collectives/lane.h"
 #include "runtime/poll_wakers.h"
@@ -41,6 +42,9 @@ class Progress {
   // Returns when the operation is done; advances whatever is queued meanwhile.
   void Wait(Pollable& operation);
 
+  // The same, until reached() says so: asked after each look. Whoever makes it true rings.
+  void WaitUntil(absl::FunctionRef<bool()> reached);
+
   // After the node was closed: ends all that is queued and stops the thread. Idempotent.
   void Stop();
 
@@ -53,12 +57,17 @@ class Progress {
   void OnEnded();
   TimePoint NextDeadline();
   bool AddWaits(std::vector<pollfd>& waits);
+  std::vector<pollfd> TakeWaits();
+  void GiveWaits(std::vector<pollfd> waits);
   void Sleep(uint32_t rings, std::chrono::nanoseconds at_most, std::vector<pollfd>& waits, bool nothing_else);
   template <typename Poll, typename Check>
   void AwaitAll(const shm::WaitPolicy& policy, const Poll& poll, const Check& check);
   void Background();
   bool MayRest() const;
   shm::Doorbell& doorbell() const { return node_->block(node_->rank()).doorbell; }
+
+  // What there is room for from the start: threads that sleep at once, and what each waits for.
+  static constexpr size_t kSleepers = 4, kWaits = 16;
 
   const std::shared_ptr<shm::Node> node_;
   const shm::WaitPolicy policy_;
@@ -69,7 +78,8 @@ class Progress {
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::vector<std::shared_ptr<Lane>> active_;  // lanes with queued operations; guarded by mutex_
+  std::vector<std::shared_ptr<Lane>> active_;     // lanes with queued operations; guarded by mutex_
+  std::vector<std::vector<pollfd>> spare_waits_;  // empty; guarded by mutex_
   std::thread thread_;  // started with the first asynchronous operation; guarded by mutex_ until stopped
 };
 

@@ -54,8 +54,9 @@ GradientReducer::~GradientReducer() {
   state_->Close();
 }
 
-absl::StatusOr<int> GradientReducer::Register(std::string_view name, std::span<const int64_t> shape, DType dtype) {
-  return state_->Register(name, shape, dtype);
+absl::StatusOr<int> GradientReducer::Register(std::string_view name, std::span<const int64_t> shape, DType dtype,
+                                              const Device& device) {
+  return state_->Register(name, shape, dtype, device);
 }
 
 absl::StatusOr<int> GradientReducer::RegisterRows(std::string_view name, std::span<const int64_t> shape, DType dtype) {
@@ -96,6 +97,10 @@ RowsView GradientReducer::result_rows(int index) const {
 
 absl::Status GradientReducer::ScatterRows(int index, TensorView dense) const {
   return state_->ScatterRows(index, dense);
+}
+
+absl::StatusOr<bool> GradientReducer::WaitFor(int index) {
+  return state_->WaitFor(index);
 }
 
 absl::StatusOr<StepSummary> GradientReducer::Wait() {

@@ -4,9 +4,11 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <utility>
 
 #include "base/status.h"
+#include "fusion/need_planner.h"
 
 namespace gyre::internal {
 
@@ -37,33 +39,51 @@ absl::StatusOr<double> TimeAllReduce(Communicator& communicator, std::span<float
   return slowest[0];
 }
 
-// A plan in numbers: for each tensor, in the order of buckets, its index and its bucket's number.
-std::vector<int32_t> Encode(const fusion::Plan& plan, size_t tensors) {
-  std::vector<int32_t> numbers;
-  for (int32_t b = 0; const fusion::Bucket& bucket : plan.buckets) {
+// A plan in numbers: for each tensor, in the order of buckets, its index and its bucket's number; how many turns; and
+// each of these, with room for two a tensor.
+constexpr size_t kOfTensor = 2, kOfTurn = 3, kTurnsOfTensor = 2;
+
+size_t EncodedSize(size_t tensors) {
+  return tensors * kOfTensor + 1 + tensors * kTurnsOfTensor * kOfTurn;
+}
+
+std::vector<int64_t> Encode(const fusion::Plan& plan, size_t tensors) {
+  std::vector<int64_t> numbers;
+  for (int64_t b = 0; const fusion::Bucket& bucket : plan.buckets) {
     for (const int tensor : bucket.tensors) numbers.insert(numbers.end(), {tensor, b});
     ++b;
   }
-  numbers.resize(2 * tensors);
+  numbers.resize(tensors * kOfTensor);
+  numbers.push_back(std::ssize(plan.turns));
+  for (const fusion::Turn& turn : plan.turns) numbers.insert(numbers.end(), {turn.bucket, turn.begin, turn.count});
+  numbers.resize(EncodedSize(tensors));
   return numbers;
 }
 
-absl::StatusOr<fusion::Plan> Decode(std::span<const int32_t> numbers, std::span<const fusion::TensorInfo> tensors) {
+absl::StatusOr<fusion::Plan> Decode(std::span<const int64_t> numbers, std::span<const fusion::TensorInfo> tensors) {
   const auto wrong = [] { return absl::DataLossError("rank 0 sent a plan that is none for these gradients"); };
   std::vector<bool> seen(tensors.size());
   std::vector<std::vector<int>> members;
-  for (size_t i = 0; i < numbers.size(); i += 2) {
-    const int32_t tensor = numbers[i], bucket = numbers[i + 1];
+  for (size_t i = 0; i < tensors.size() * kOfTensor; i += kOfTensor) {
+    const int64_t tensor = numbers[i], bucket = numbers[i + 1];
     if (tensor < 0 || tensor >= std::ssize(tensors) || seen[static_cast<size_t>(tensor)]) return wrong();
     seen[static_cast<size_t>(tensor)] = true;
     if (bucket == std::ssize(members)) members.emplace_back();
     if (bucket < 0 || bucket + 1 != std::ssize(members)) return wrong();
-    const int first = members.back().empty() ? tensor : members.back().front();
+    const int64_t first = members.back().empty() ? tensor : members.back().front();
     if (tensors[static_cast<size_t>(tensor)].dtype != tensors[static_cast<size_t>(first)].dtype) return wrong();
-    members.back().push_back(tensor);
+    members.back().push_back(static_cast<int>(tensor));
   }
   fusion::Plan plan;
   for (std::vector<int>& each : members) plan.buckets.push_back(MakeBucket(tensors, std::move(each)));
+  std::span<const int64_t> turns = numbers.subspan(tensors.size() * kOfTensor + 1);
+  const int64_t count = numbers[tensors.size() * kOfTensor];
+  if (count < 0 || count > std::ssize(turns) / static_cast<int64_t>(kOfTurn)) return wrong();
+  for (int64_t i = 0; i < count; ++i, turns = turns.subspan(kOfTurn)) {
+    if (turns[0] < 0 || turns[0] >= std::ssize(plan.buckets)) return wrong();
+    plan.turns.push_back({static_cast<int>(turns[0]), turns[1], turns[2]});
+  }
+  if (!HasRightTurns(plan)) return wrong();
   return plan;
 }
 
@@ -89,14 +109,22 @@ absl::StatusOr<fusion::CostModel> MeasureCost(Communicator& communicator, std::s
 }
 
 absl::StatusOr<std::vector<fusion::Plan>> PlanTogether(Communicator& communicator,
-                                                       std::span<const fusion::TensorInfo> tensors,
-                                                       std::vector<double>& ready, const fusion::CostModel& cost,
-                                                       std::span<const double> grains, const CallOptions& options) {
-  RETURN_IF_ERROR(communicator.AllReduce(ready, {.op = ReduceOp::kMax, .timeout = options.timeout}));
+                                                       std::span<const fusion::TensorInfo> tensors, PlanTimes& times,
+                                                       const fusion::CostModel& cost, std::span<const double> grains,
+                                                       const CallOptions& options) {
+  std::vector<double> both = times.ready;
+  both.insert(both.end(), times.need.begin(), times.need.end());
+  RETURN_IF_ERROR(communicator.AllReduce(both, {.op = ReduceOp::kMax, .timeout = options.timeout}));
+  const auto middle = both.begin() + std::ssize(times.ready);
+  times = {.ready = {both.begin(), middle}, .need = {middle, both.end()}};
+  const bool together = std::ranges::adjacent_find(times.need, std::ranges::not_equal_to()) == times.need.end();
   std::vector<fusion::Plan> plans;
   for (const double grain : grains) {
     fusion::Plan& plan = plans.emplace_back();
-    if (communicator.rank() == 0) plan = PlanCautiously(tensors, ready, cost, grain);
+    if (communicator.rank() == 0) {
+      plan = together ? PlanCautiously(tensors, times.ready, cost, grain)
+                      : PlanByNeed(tensors, times.ready, times.need, cost, grain);
+    }
     RETURN_IF_ERROR(AdoptPlan(communicator, tensors, plan, options));
   }
   return plans;
@@ -104,7 +132,7 @@ absl::StatusOr<std::vector<fusion::Plan>> PlanTogether(Communicator& communicato
 
 absl::Status AdoptPlan(Communicator& communicator, std::span<const fusion::TensorInfo> tensors, fusion::Plan& plan,
                        const CallOptions& options) {
-  std::vector<int32_t> numbers(2 * tensors.size());
+  std::vector<int64_t> numbers(EncodedSize(tensors.size()));
   if (communicator.rank() == 0) numbers = Encode(plan, tensors.size());
   RETURN_IF_ERROR(communicator.Broadcast(numbers, 0, options));
   ASSIGN_OR_RETURN(plan, Decode(numbers, tensors));

@@ -19,13 +19,21 @@ namespace gyre::internal {
 absl::StatusOr<fusion::CostModel> MeasureCost(Communicator& communicator, std::span<float> scratch,
                                               const CallOptions& options);
 
-// The plans by cost, one for each of `grains` (fusion::PlanCautiously), for gradients that are ready when they are so
-// on the last rank. `ready`: this rank's, by tensor; becomes the last rank's. A call for the times' maximum, and one
-// for each plan as rank 0 has made it, so that all have the same whatever they measured.
+// When gradients are there and when they are needed (fusion::PlanByNeed), by tensor. All needed at the same time: they
+// are waited for together.
+struct PlanTimes {
+  std::vector<double> ready;
+  std::vector<double> need;
+};
+
+// The plans by cost, one for each of `grains`, for gradients that are ready when they are so on the last rank, and
+// needed as the last rank needs them: fusion::PlanCautiously, or PlanByNeed where that is not at the same time.
+// `times`: this rank's; become the last rank's. A call for the times' maximum, and one for each plan as rank 0 has made
+// it, so that all have the same whatever they measured.
 absl::StatusOr<std::vector<fusion::Plan>> PlanTogether(Communicator& communicator,
-                                                       std::span<const fusion::TensorInfo> tensors,
-                                                       std::vector<double>& ready, const fusion::CostModel& cost,
-                                                       std::span<const double> grains, const CallOptions& options);
+                                                       std::span<const fusion::TensorInfo> tensors, PlanTimes& times,
+                                                       const fusion::CostModel& cost, std::span<const double> grains,
+                                                       const CallOptions& options);
 
 // Rank 0's plan becomes everyone's, in one call. `plan`: as rank 0 has it; elsewhere it does not matter. kDataLoss if
 // what comes is no plan for these tensors.

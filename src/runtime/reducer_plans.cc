@@ -50,13 +50,17 @@ absl::Status GradientReducer::State::PrepareToPlan() {
                           static_cast<size_t>(gradients_->layout().bytes) / sizeof(float));
   ASSIGN_OR_RETURN(cost_, internal::MeasureCost(*communicator_, scratch, call_options()));
   ready_times_ = std::make_unique<fusion::ReadyTimes>(size());
+  need_times_ = std::make_unique<fusion::ReadyTimes>(size());
   return absl::OkStatus();
 }
 
 // REQUIRES: the plan does not stay yet.
 absl::Status GradientReducer::State::PlanAfterStep(StepSummary& summary) {
   if (tuning_ != nullptr) return TuneAfterStep(summary);
-  if (ready_times_ != nullptr) ready_times_->EndStep(steps_ >= kFirstRecorded);
+  if (ready_times_ != nullptr) {
+    ready_times_->EndStep(steps_ >= kFirstRecorded);
+    need_times_->EndStep(steps_ >= kFirstRecorded);
+  }
   if (steps_ < (by_cost() ? kLastTimed : kFirstRecorded)) return absl::OkStatus();
   return by_cost() ? PlanByCosts(summary) : PlanBySizes(summary);
 }
@@ -73,9 +77,10 @@ absl::Status GradientReducer::State::PlanBySizes(StepSummary& summary) {
 
 absl::Status GradientReducer::State::PlanByCosts(StepSummary& summary) {
   const std::span<const double> grains = options_.tune ? std::span<const double>(kTried) : kPlanned;
-  std::vector<double> ready = ready_times_->Median();
+  internal::PlanTimes times{.ready = ready_times_->Median(), .need = need_times_->Median()};
+  if (!options_.priorities) times.need.assign(times.need.size(), 0);
   ASSIGN_OR_RETURN(std::vector<fusion::Plan> plans,
-                   internal::PlanTogether(*communicator_, tensors_, ready, cost_, grains, call_options()));
+                   internal::PlanTogether(*communicator_, tensors_, times, cost_, grains, call_options()));
   summary.control_messages += 1 + static_cast<int>(plans.size());
   const fusion::Plan planned = plans[plans.size() / 2];
   const auto [first_double, end] = std::ranges::unique(plans);
@@ -83,7 +88,7 @@ absl::Status GradientReducer::State::PlanByCosts(StepSummary& summary) {
   const auto first = static_cast<int>(std::ranges::find(plans, planned) - plans.begin());
   const auto by_cost = static_cast<int>(plans.size());
   if (options_.tune) {
-    for (fusion::Plan& plan : PlansBySize(tensors_, ready)) {
+    for (fusion::Plan& plan : PlansBySize(tensors_, times.ready)) {
       if (std::ranges::find(plans, plan) == plans.end()) plans.push_back(std::move(plan));
     }
   }
@@ -93,6 +98,7 @@ absl::Status GradientReducer::State::PlanByCosts(StepSummary& summary) {
     Settle();
   } else {
     ready_times_.reset();
+    need_times_.reset();
     tuning_ = std::make_unique<Tuning>(std::move(plans), tuner, first);
   }
   return absl::OkStatus();
@@ -102,6 +108,7 @@ absl::Status GradientReducer::State::PlanByCosts(StepSummary& summary) {
 void GradientReducer::State::Settle() {
   planned_ = true;
   ready_times_.reset();
+  need_times_.reset();
   tuning_.reset();
   if (communicator_->rank() != 0) return;
   ranks_->runtime().logger()->debug(

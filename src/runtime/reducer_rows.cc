@@ -11,10 +11,23 @@
 
 namespace gyre {
 
+namespace {
+
+absl::Status CheckOnHost(const Device& device) {
+  if (!device.on_gpu()) return absl::OkStatus();
+  return absl::UnimplementedError("row gradients are on the host, not on a GPU");
+}
+
+}  // namespace
+
 absl::StatusOr<int> GradientReducer::State::RegisterRows(std::string_view name, std::span<const int64_t> shape,
                                                          DType dtype) {
   if (begun_) return absl::FailedPreconditionError("gradients are registered before Start");
+  if (!devices_.empty() && devices_[0].on_gpu()) {
+    return absl::UnimplementedError("gradients on a GPU are not given as rows");
+  }
   ASSIGN_OR_RETURN(const int index, registry_.AddRows(name, shape, dtype));
+  devices_.emplace_back();
   row_shapes_.emplace_back(index, fusion::MakeRowShape(shape, dtype));
   return index;
 }
@@ -37,6 +50,7 @@ absl::Status GradientReducer::State::GiveRows(int index, const RowsView& rows) {
   RETURN_IF_ERROR(CheckUsable());
   RETURN_IF_ERROR(CheckIndex(index));
   const int place = places_[static_cast<size_t>(index)];
+  RETURN_IF_ERROR(CheckOnHost(rows.values.device));
   RETURN_IF_ERROR(rows_->Check(place, rows));
   RETURN_IF_ERROR(Claim(place));
   rows_->Give(place, rows);
@@ -57,6 +71,7 @@ absl::Status GradientReducer::State::ScatterRows(int index, TensorView dense) co
   if (!rows_->has(place)) {
     return absl::InvalidArgumentError(absl::StrCat("gradient ", NameOf(place), " was not registered as rows"));
   }
+  RETURN_IF_ERROR(CheckOnHost(dense.device));
   const fusion::RowShape& shape = rows_->shape(place);
   if (dense.count != shape.rows * shape.width || !fusion::IsGradientDType(dense.dtype) ||
       (dense.data == nullptr && dense.count > 0)) {
@@ -68,7 +83,7 @@ absl::Status GradientReducer::State::ScatterRows(int index, TensorView dense) co
   return absl::OkStatus();
 }
 
-// Behind the last part of their bucket, which every rank has at the same place of the plan.
+// Behind the last part of their bucket, or where that would be, which every rank has at the same place of the plan.
 std::vector<internal::GradientStep::RowPart> GradientReducer::State::MakeRowParts(
     const std::vector<fusion::Part>& parts) const {
   std::vector<internal::GradientStep::RowPart> row_parts;
@@ -77,9 +92,12 @@ std::vector<internal::GradientStep::RowPart> GradientReducer::State::MakeRowPart
     std::ranges::copy_if(plan_.buckets[static_cast<size_t>(bucket)].tensors, std::back_inserter(tensors),
                          [this](int place) { return rows_->has(place); });
     if (tensors.empty()) continue;
-    const auto before = std::ranges::upper_bound(parts, bucket, {}, &fusion::Part::bucket) - parts.begin();
+    const auto own = std::ranges::find(parts.rbegin(), parts.rend(), bucket, &fusion::Part::bucket);
+    const auto later = std::ranges::find_if(parts, [bucket](const auto& part) { return part.bucket > bucket; });
+    const auto before = own != parts.rend() ? own.base() - parts.begin() : later - parts.begin();
     row_parts.push_back({bucket, static_cast<size_t>(before), std::move(tensors)});
   }
+  std::ranges::stable_sort(row_parts, {}, &internal::GradientStep::RowPart::before);
   return row_parts;
 }
 

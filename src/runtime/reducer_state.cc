@@ -21,6 +21,10 @@ namespace {
 // costs less than a copy to its bucket and back. Between hosts calls are fewer and larger.
 constexpr int64_t kOwnCallBytes = 512 << 10;
 
+std::string PlaceOf(const Device& device) {
+  return device.on_gpu() ? absl::StrCat("GPU ", device.gpu) : "the host";
+}
+
 double Seconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
@@ -40,10 +44,20 @@ GradientReducer::State::~State() {
   if (memory_.data != nullptr) memory_.arena->Free(memory_.data);
 }
 
-absl::StatusOr<int> GradientReducer::State::Register(std::string_view name, std::span<const int64_t> shape,
-                                                     DType dtype) {
+absl::StatusOr<int> GradientReducer::State::Register(std::string_view name, std::span<const int64_t> shape, DType dtype,
+                                                     const Device& device) {
   if (begun_) return absl::FailedPreconditionError("gradients are registered before Start");
-  return registry_.Add(name, shape, dtype);
+  if (internal::IsPerThread(device)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("gradient \"", absl::CHexEscape(ToAbsl(name)), "\" is on ", internal::kPerThreadText));
+  }
+  if (!devices_.empty() && devices_[0].gpu != device.gpu) {
+    return absl::InvalidArgumentError(absl::StrCat("gradient \"", absl::CHexEscape(ToAbsl(name)), "\" is on ",
+                                                   PlaceOf(device), ", those before it on ", PlaceOf(devices_[0])));
+  }
+  ASSIGN_OR_RETURN(const int index, registry_.Add(name, shape, dtype));
+  devices_.push_back(device);
+  return index;
 }
 
 // --- Start ---
@@ -62,15 +76,16 @@ absl::Status GradientReducer::State::Start() {
   }
   RETURN_IF_ERROR(
       internal::AgreeOnGradients(*communicator_, registry_.Describe(DescribeOptions(saved)), call_options()));
+  RETURN_IF_ERROR(CheckDevice());
   RETURN_IF_ERROR(MakeFirstPlan(saved));
-  fusion::Layout layout = MakeLayout(tensors_, plan_);
-  RETURN_IF_ERROR(internal::AgreeOnSuccess(*communicator_, Allocate(layout.bytes), call_options()));
-  const int64_t own_call_bytes = communicator_->node_count() == 1 ? kOwnCallBytes : INT64_MAX;
-  gradients_ = std::make_unique<fusion::Gradients>(tensors_, std::move(layout), memory_.data, own_call_bytes,
-                                                   options_.accumulate);
+  RETURN_IF_ERROR(internal::AgreeOnSuccess(*communicator_, MakeGradients(MakeLayout(tensors_, plan_)), call_options()));
   rows_ = MakeRowExchange();
   readiness_ = std::make_unique<fusion::Readiness>(size());
   RETURN_IF_ERROR(MakeCompressor());
+  if ((compressor_ != nullptr || on_gpu_ != nullptr) && !plan_.turns.empty()) {
+    return absl::InvalidArgumentError(
+        "the plan has turns: it is for gradients that are on the host and are not compressed");
+  }
   step_ = std::make_unique<internal::GradientStep>(*ranks_, *gradients_, *readiness_,
                                                    internal::GradientStep::Settings{.op = options_.op,
                                                                                     .prescale = options_.prescale,
@@ -84,6 +99,33 @@ absl::Status GradientReducer::State::Start() {
   step_->Restart(steps_ + 1);
   step_begins_ = std::chrono::steady_clock::now();
   started_.store(true);
+  return absl::OkStatus();
+}
+
+// What all ranks find out alike: they have agreed on everything that it looks at.
+absl::Status GradientReducer::State::CheckDevice() const {
+  if (devices_.empty() || !devices_[0].on_gpu()) return absl::OkStatus();
+  if (std::holds_alternative<NoCompression>(compression_.compression)) return absl::OkStatus();
+  return absl::UnimplementedError(
+      "gradients on a GPU are not compressed: leave compression out, or have them on the host");
+}
+
+absl::Status GradientReducer::State::MakeGradients(const fusion::Layout& layout) {
+  if (!devices_.empty() && devices_[0].on_gpu()) {
+    ASSIGN_OR_RETURN(const internal::OpenedGpu opened, ranks_->runtime().gpus().Get(devices_[0].gpu));
+    std::vector<void*> streams(devices_.size());
+    for (size_t index = 0; index < devices_.size(); ++index) {
+      streams[static_cast<size_t>(places_[index])] = devices_[index].stream;
+    }
+    ASSIGN_OR_RETURN(auto gradients, fusion::GradientsOnGpu::Create(opened.gpu, tensors_, layout, std::move(streams),
+                                                                    options_.accumulate));
+    on_gpu_ = gradients.get();
+    gradients_ = std::move(gradients);
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(Allocate(layout.bytes));
+  const int64_t own_call_bytes = communicator_->node_count() == 1 ? kOwnCallBytes : INT64_MAX;
+  gradients_ = std::make_unique<fusion::Gradients>(tensors_, layout, memory_.data, own_call_bytes, options_.accumulate);
   return absl::OkStatus();
 }
 
@@ -105,9 +147,10 @@ std::string GradientReducer::State::DescribeOptions(const absl::StatusOr<fusion:
   }
   return absl::StrCat("op ", ToAbsl(ReduceOpName(options_.op)), ", prescale ", exact(options_.prescale), ", postscale ",
                       exact(options_.postscale), ", max_norm ", norm, ", skip_non_finite ", options_.skip_non_finite,
-                      ", accumulate ", options_.accumulate, ", tune ", options_.tune, ", bucket_bytes ",
-                      forced_bytes_ ? absl::StrCat(*forced_bytes_) : "none", ", plan ", plan, ", compression ",
-                      internal::Describe(compression_));
+                      ", accumulate ", options_.accumulate, ", tune ", options_.tune, ", priorities ",
+                      options_.priorities, ", bucket_bytes ", forced_bytes_ ? absl::StrCat(*forced_bytes_) : "none",
+                      ", plan ", plan, ", compression ", internal::Describe(compression_), ", on ",
+                      !devices_.empty() && devices_[0].on_gpu() ? "a GPU" : "the host");
 }
 
 absl::Status GradientReducer::State::MakeFirstPlan(const absl::StatusOr<fusion::SavedPlan>& saved) {
@@ -132,8 +175,8 @@ absl::Status GradientReducer::State::Allocate(int64_t bytes) {
 
 void GradientReducer::State::Follow(fusion::Plan plan) {
   plan_ = std::move(plan);
-  const bool one_host = communicator_->node_count() == 1;
-  auto parts = MakeParts(tensors_, plan_, gradients_->layout(), one_host ? kOwnCallBytes : INT64_MAX);
+  const bool own_calls = communicator_->node_count() == 1 && on_gpu_ == nullptr;
+  auto parts = MakeParts(tensors_, plan_, gradients_->layout(), own_calls ? kOwnCallBytes : INT64_MAX);
   auto row_parts = MakeRowParts(parts);
   step_->Follow(std::move(parts), std::move(row_parts));
   if (compressor_ != nullptr) compressor_->Follow(step_->parts());
@@ -208,6 +251,16 @@ absl::Status GradientReducer::State::Give(int index, const TensorView* view, boo
                                                    " floating-point elements; given were ", view->count, " of ",
                                                    ToAbsl(DTypeName(view->dtype))));
   }
+  if (view != nullptr && internal::IsPerThread(view->device)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("gradient ", NameOf(place), " was given on ", internal::kPerThreadText));
+  }
+  if (view != nullptr) {
+    const absl::Status fits = on_gpu_ != nullptr      ? on_gpu_->Check(place, *view)
+                              : view->device.on_gpu() ? absl::InvalidArgumentError("it was registered on the host")
+                                                      : absl::OkStatus();
+    if (!fits.ok()) return Annotate(fits, absl::StrCat("gradient ", NameOf(place)));
+  }
   RETURN_IF_ERROR(Claim(place));
   if (zeros) {
     gradients_->GiveZeros(place);
@@ -240,21 +293,44 @@ bool GradientReducer::State::TakeLaunch(int64_t attempt) {
   return launched_.compare_exchange_strong(before, attempt);
 }
 
+// Whether its result takes those of all others: they are scaled by the norm of all, are rows, which are added up at the
+// end, or are on a GPU, whose streams are told once.
+bool GradientReducer::State::NeedsAll(int place) const {
+  return options_.max_norm || options_.skip_non_finite || on_gpu_ != nullptr || rows_->has(place);
+}
+
+// The program waits for this gradient (-1: for all), and would have done so earlier if it had not waited before.
+void GradientReducer::State::NoteNeeds(int place) {
+  if (need_times_ == nullptr) return;
+  needed_.resize(static_cast<size_t>(size()));
+  const double now = Seconds(std::chrono::steady_clock::now() - step_begins_) - waited_.count();
+  const bool all = place < 0 || NeedsAll(place);
+  for (int each = all ? 0 : place; each < (all ? size() : place + 1); ++each) {
+    if (!needed_[static_cast<size_t>(each)]) need_times_->Record(each, now);
+    needed_[static_cast<size_t>(each)] = true;
+  }
+}
+
+absl::StatusOr<bool> GradientReducer::State::WaitFor(int index) {
+  RETURN_IF_ERROR(CheckUsable());
+  RETURN_IF_ERROR(CheckIndex(index));
+  if (gradients_->only_adds()) return false;
+  const int place = places_[static_cast<size_t>(index)];
+  NoteNeeds(place);
+  if (NeedsAll(place)) {
+    if (!finished_) RETURN_IF_ERROR(Reduce());
+    return !finished_->skipped;
+  }
+  if (!step_->Has(place)) RETURN_IF_ERROR(ReduceUntil(place));
+  return true;
+}
+
 absl::StatusOr<StepSummary> GradientReducer::State::Wait() {
   RETURN_IF_ERROR(CheckUsable());
-  StepSummary summary;
-  const auto begin = std::chrono::steady_clock::now();
-  absl::Status reduced = Reduce(summary);
-  if (internal::CallObserver* const observer = ranks_->runtime().observer(); observer != nullptr) {
-    observer->Ended({.activity = internal::Activity::kGradientWait,
-                     .failed = !reduced.ok(),
-                     .begin = begin,
-                     .end = std::chrono::steady_clock::now()});
-  }
-  if (!reduced.ok()) return Fail(std::move(reduced));
-  summary.reduced = !gradients_->only_adds();
+  NoteNeeds(-1);
+  if (!finished_) RETURN_IF_ERROR(Reduce());
+  StepSummary summary = *finished_;
   if (summary.reduced) {
-    FinishResults(summary);
     summary.step = ++steps_;
     if (!planned_) {
       if (absl::Status planned = PlanAfterStep(summary); !planned.ok()) return Fail(std::move(planned));
@@ -267,6 +343,9 @@ absl::StatusOr<StepSummary> GradientReducer::State::Wait() {
   } else if (tuning_ != nullptr) {
     tuning_->first_gradient.store(0);  // only the micro-batch that reduces is timed
   }
+  finished_.reset();
+  waited_ = {};
+  needed_.clear();
   readiness_->Restart();
   gradients_->Restart();
   if (compressor_ != nullptr) compressor_->Restart(steps_ + 1);
@@ -276,25 +355,62 @@ absl::StatusOr<StepSummary> GradientReducer::State::Wait() {
   return summary;
 }
 
-absl::Status GradientReducer::State::Reduce(StepSummary& summary) {
-  const auto started = std::chrono::steady_clock::now();
+// Helps until this one's result is there.
+absl::Status GradientReducer::State::ReduceUntil(int place) {
+  const auto begin = std::chrono::steady_clock::now();
   const auto& progress = ranks_->runtime().progress();
   step_->Await();
+  step_->TellOfParts(true);
   if (TakeLaunch(attempt_.load())) {
-    RETURN_IF_ERROR(progress->Run(ranks_->owner(), step_->lane(), *step_));
+    progress->Start(ranks_->owner(), step_->lane(), {shared_from_this(), step_.get()});
+  } else {
+    step_->Nudge();  // for its deadline
+  }
+  progress->WaitUntil([&] { return step_->Has(place) || step_->done(); });
+  step_->TellOfParts(false);
+  step_->LeaveOff();
+  return EndWait(step_->Has(place) ? absl::OkStatus() : step_->status(), begin);
+}
+
+// All of them, and what is made of them together.
+absl::Status GradientReducer::State::Reduce() {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto& progress = ranks_->runtime().progress();
+  step_->Await();
+  absl::Status status;
+  if (TakeLaunch(attempt_.load())) {
+    status = progress->Run(ranks_->owner(), step_->lane(), *step_);
   } else {
     step_->Nudge();  // for its deadline
     progress->Wait(*step_);
-    RETURN_IF_ERROR(step_->status());
+    status = step_->status();
   }
-  if (gradients_->only_adds()) return absl::OkStatus();
-  rows_->FinishStep();
-  summary.exposed_seconds = Seconds(std::chrono::steady_clock::now() - started);
-  return absl::OkStatus();
+  const bool reduces = !gradients_->only_adds();
+  if (status.ok() && reduces) rows_->FinishStep();
+  RETURN_IF_ERROR(EndWait(std::move(status), begin));
+  finished_.emplace();
+  finished_->reduced = reduces;
+  if (!reduces) return absl::OkStatus();
+  absl::Status finished = FinishResults(*finished_);
+  if (finished.ok()) return finished;
+  // The others have their results, and would wait for this rank in the next step.
+  step_->Abandon(absl::StrCat("rank ", communicator_->rank(), " could not finish its step: ", finished.message()));
+  return Fail(std::move(finished));
 }
 
-// All ranks have the same results, and so come to the same conclusions.
-void GradientReducer::State::FinishResults(StepSummary& summary) {
+absl::Status GradientReducer::State::EndWait(absl::Status status, std::chrono::steady_clock::time_point begin) {
+  const auto end = std::chrono::steady_clock::now();
+  waited_ += end - begin;
+  if (internal::CallObserver* const observer = ranks_->runtime().observer(); observer != nullptr) {
+    observer->Ended(
+        {.activity = internal::Activity::kGradientWait, .failed = !status.ok(), .begin = begin, .end = end});
+  }
+  return status.ok() ? status : Fail(std::move(status));
+}
+
+// All ranks have the same results, and so come to the same conclusions. Fails on a GPU alone, and then on this rank.
+absl::Status GradientReducer::State::FinishResults(StepSummary& summary) {
+  summary.exposed_seconds = waited_.count();
   summary.buckets = static_cast<int>(plan_.buckets.size());
   summary.calls = static_cast<int>(step_->parts().size()) + rows_->calls();
   summary.bytes = rows_->sent_bytes();
@@ -307,7 +423,8 @@ void GradientReducer::State::FinishResults(StepSummary& summary) {
     summary.compressed_calls = compressor_->calls();
     summary.compressed_bytes = compressor_->sent_bytes();
   }
-  if (!options_.max_norm && !options_.skip_non_finite) return;
+  if (on_gpu_ != nullptr) return FinishOnGpu(summary);
+  if (!options_.max_norm && !options_.skip_non_finite) return absl::OkStatus();
   double squares = rows_->SumOfSquares();
   for (int place = 0; place < size(); ++place) squares += fusion::SumOfSquares(gradients_->common_result(place));
   summary.norm = std::sqrt(squares);
@@ -317,7 +434,7 @@ void GradientReducer::State::FinishResults(StepSummary& summary) {
     for (int place = 0; place < size() && finite; ++place) finite = fusion::AllFinite(gradients_->common_result(place));
   }
   summary.skipped = options_.skip_non_finite && !finite;
-  if (!options_.max_norm || !std::isfinite(squares) || *summary.norm <= *options_.max_norm) return;
+  if (!options_.max_norm || !std::isfinite(squares) || *summary.norm <= *options_.max_norm) return absl::OkStatus();
   const double scale = *options_.max_norm / *summary.norm;
   rows_->Scale(scale);
   for (int place = 0; place < size(); ++place) {
@@ -325,6 +442,19 @@ void GradientReducer::State::FinishResults(StepSummary& summary) {
     fusion::Scale(common, scale);
     if (result.data != common.data) fusion::Convert(common, result);
   }
+  return absl::OkStatus();
+}
+
+absl::Status GradientReducer::State::FinishOnGpu(StepSummary& summary) {
+  if (!options_.max_norm && !options_.skip_non_finite) return on_gpu_->Finish();
+  const TimePoint deadline = DeadlineAfter(std::chrono::steady_clock::now(), timeout_);
+  ASSIGN_OR_RETURN(const fusion::GradientsOnGpu::Facts facts, on_gpu_->Look(step_->parts(), deadline));
+  summary.norm = std::sqrt(facts.squares);
+  summary.skipped = options_.skip_non_finite && !facts.finite;
+  if (options_.max_norm && std::isfinite(facts.squares) && *summary.norm > *options_.max_norm) {
+    RETURN_IF_ERROR(on_gpu_->Scale(step_->parts(), *options_.max_norm / *summary.norm));
+  }
+  return on_gpu_->Finish();
 }
 
 absl::Status GradientReducer::State::Fail(absl::Status status) {

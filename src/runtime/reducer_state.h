@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "fusion/gradients.h"
+#include "fusion/gradients_on_gpu.h"
 #include "fusion/plan.h"
 #include "fusion/planner.h"
 #include "fusion/readiness.h"
@@ -35,7 +36,8 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
         internal::CompressionRequest compression);
   ~State();
 
-  absl::StatusOr<int> Register(std::string_view name, std::span<const int64_t> shape, DType dtype);
+  absl::StatusOr<int> Register(std::string_view name, std::span<const int64_t> shape, DType dtype,
+                               const Device& device);
   absl::StatusOr<int> RegisterRows(std::string_view name, std::span<const int64_t> shape, DType dtype);
   absl::Status Start();
   TensorView gradient(int index) const;
@@ -44,6 +46,7 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   absl::Status GiveRows(int index, const RowsView& rows);
   RowsView result_rows(int index) const;
   absl::Status ScatterRows(int index, TensorView dense) const;
+  absl::StatusOr<bool> WaitFor(int index);
   absl::StatusOr<StepSummary> Wait();
 
   // The reducer is destroyed: ends what is under way, so that nothing touches the program's memory any more.
@@ -79,6 +82,8 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   std::string DescribeOptions(const absl::StatusOr<fusion::SavedPlan>& saved) const;
   absl::Status MakeFirstPlan(const absl::StatusOr<fusion::SavedPlan>& saved);
   absl::Status Allocate(int64_t bytes);
+  absl::Status MakeGradients(const fusion::Layout& layout);
+  absl::Status CheckDevice() const;
   absl::Status MakeCompressor();
   std::unique_ptr<internal::RowExchange> MakeRowExchange() const;
   std::vector<internal::GradientStep::RowPart> MakeRowParts(const std::vector<fusion::Part>& parts) const;
@@ -87,7 +92,8 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   void Complete(int place);
   bool TakeLaunch(int64_t attempt);
   void Follow(fusion::Plan plan);
-  bool by_cost() const { return !forced_bytes_ && compressor_ == nullptr; }  // how it plans; after MakeCompressor
+  // How it plans; after MakeCompressor. When a GPU has a gradient ready, the host does not know.
+  bool by_cost() const { return !forced_bytes_ && compressor_ == nullptr && on_gpu_ == nullptr; }
   int64_t bucket_bytes() const {
     return forced_bytes_.value_or(internal::DefaultBucketBytes(compression_, communicator_->node_count()));
   }
@@ -100,8 +106,13 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   void NoteFirstGradient();
   absl::Status CheckUsable() const;
   absl::Status Fail(absl::Status status);
-  void FinishResults(StepSummary& summary);
-  absl::Status Reduce(StepSummary& summary);
+  absl::Status FinishResults(StepSummary& summary);
+  absl::Status FinishOnGpu(StepSummary& summary);
+  bool NeedsAll(int place) const;
+  void NoteNeeds(int place);
+  absl::Status ReduceUntil(int place);
+  absl::Status Reduce();
+  absl::Status EndWait(absl::Status status, std::chrono::steady_clock::time_point begin);
   std::string NameOf(int place) const;
   CallOptions call_options() const { return {.timeout = timeout_}; }
   double postscale() const {
@@ -115,6 +126,7 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   const internal::CompressionRequest compression_;
   const std::optional<int64_t> forced_bytes_;  // of buckets: by options or environment
   fusion::Registry registry_;
+  std::vector<Device> devices_;                               // by index; of rows the host
   std::vector<std::pair<int, fusion::RowShape>> row_shapes_;  // by index: of those that are given as rows
 
   // From Start on.
@@ -126,16 +138,21 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   bool planned_ = false;
   fusion::CostModel cost_;                             // where it plans by cost
   std::unique_ptr<fusion::ReadyTimes> ready_times_;    // likewise, until the plan stays
+  std::unique_ptr<fusion::ReadyTimes> need_times_;     // likewise, without what waits took
+  std::vector<bool> needed_;                           // by place: in this step its need was noted
   std::unique_ptr<Tuning> tuning_;                     // from the plan by cost on, until the plan stays
   std::chrono::steady_clock::time_point step_begins_;  // the end of the Wait before
   std::unique_ptr<fusion::Gradients> gradients_;
+  fusion::GradientsOnGpu* on_gpu_ = nullptr;  // the same; null: they are on the host
   std::unique_ptr<internal::RowExchange> rows_;
   std::unique_ptr<fusion::Readiness> readiness_;
   CompressionUse compression_use_ = CompressionUse::kNotAsked;
   std::unique_ptr<internal::Compressor> compressor_;  // null: all goes dense
   std::unique_ptr<internal::GradientStep> step_;
-  int64_t steps_ = 0;                 // that were reduced
-  std::atomic<bool> started_{false};  // Start was OK
+  int64_t steps_ = 0;                        // that were reduced
+  std::chrono::duration<double> waited_{0};  // in this step, by WaitFor and Wait
+  std::optional<StepSummary> finished_;      // this step's, once all results are there
+  std::atomic<bool> started_{false};         // Start was OK
   // Every Wait ends an attempt. Who raises launched_ from the one before to this one is who starts the operation.
   std::atomic<int64_t> attempt_{1};
   std::atomic<int64_t> launched_{0};

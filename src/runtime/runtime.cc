@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/config.h"
 #include "base/environment.h"
 #include "base/status.h"
@@ -45,6 +46,15 @@ absl::StatusOr<Buffer> Runtime::Allocate(int64_t bytes) {
   const auto& arena = state_->node()->arena();
   ASSIGN_OR_RETURN(std::byte* const data, arena->Allocate(bytes));
   return Buffer(arena, data, bytes);
+}
+
+absl::StatusOr<Buffer> Runtime::Allocate(int64_t bytes, const Device& device) {
+  if (device.gpu < -1) return absl::InvalidArgumentError(absl::StrCat("there is no GPU ", device.gpu));
+  if (!device.on_gpu()) return Allocate(bytes);
+  if (bytes < 0) return absl::InvalidArgumentError(absl::StrCat("cannot allocate ", bytes, " bytes"));
+  ASSIGN_OR_RETURN(const internal::OpenedGpu opened, state_->gpus().Get(device.gpu));
+  ASSIGN_OR_RETURN(void* const memory, opened.gpu->Allocate(bytes));
+  return Buffer(std::shared_ptr<void>(memory, [gpu = opened.gpu](void* piece) { gpu->Free(piece); }), bytes, device);
 }
 
 std::optional<NetworkModel> Runtime::network_model() const {

@@ -115,11 +115,13 @@ absl::StatusOr<StepSummary> ServerTraining::Step() {
   RETURN_IF_ERROR(client_->PushPull());
   summary.step = client_->step();
   const int64_t before = std::exchange(pushed_, client_->pushed_bytes());
-  const int64_t pushed = pushed_ - before;
+  const int64_t rows_before = std::exchange(pushed_rows_, client_->pushed_row_bytes());
+  const int64_t pushed = pushed_ - before, rows = pushed_rows_ - rows_before;
   if (!std::holds_alternative<NoCompression>(client_->compression())) {
-    summary.compression = pushed < summary.bytes ? CompressionUse::kAsForced : CompressionUse::kNoneFits;
+    summary.compression = pushed - rows < summary.bytes ? CompressionUse::kAsForced : CompressionUse::kNoneFits;
     summary.compressed_bytes = pushed;
   }
+  summary.bytes += rows;
   summary.exposed_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return summary;
 }

@@ -45,8 +45,8 @@ class ServerTraining {
   absl::StatusOr<std::span<float>> Awaited(int index);  // its gradient
 
   const std::unique_ptr<ParameterServerClient> client_;
-  const double scale_;  // of what is pushed
-  int64_t pushed_ = 0;  // bytes of all steps before
+  const double scale_;                    // of what is pushed
+  int64_t pushed_ = 0, pushed_rows_ = 0;  // bytes of all steps before
   std::mutex mutex_;
   bool started_ = false;
   std::vector<bool> ready_;  // by index, in this step

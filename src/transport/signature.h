@@ -10,7 +10,7 @@ struct Signature {
   uint8_t kind = 0;
   uint8_t dtype = 0;
   uint8_t op = 0;
-  uint8_t reserved = 0;
+  uint8_t device = 0;  // 1: its tensors are on GPUs
   int32_t root = 0;
   int64_t count = 0;
   uint64_t digest = 0;  // of whatever else must agree (scales, counts of the ranks)

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "absl/container/inlined_vector.h"
+
 namespace gyre {
 
 absl::StatusOr<size_t> StripedStreams::Write(int peer, std::span<const Bytes> pieces) {
   int64_t& passed = passed_[peer].written;
-  std::vector<Bytes> now;  // as much as the stripe has room for
+  absl::InlinedVector<Bytes, 4> now;  // as much as the stripe has room for
   auto room = static_cast<size_t>(LeftOf(passed));
   for (const Bytes& piece : pieces) {
     const size_t part = std::min(piece.size(), room);

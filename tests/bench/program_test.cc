@@ -225,6 +225,10 @@ TEST(BenchProgram, AdviceByHostsOrWorkers) {
   EXPECT_THAT(advice, testing::HasSubstr("4 hosts of 2 workers, 20 us, 10 Gbit/s"));
   EXPECT_EQ(Advised({"--workers", "8", "--workers-per-host", "2", "--link", "10gbit"}), advice);
   EXPECT_EQ(Advised({"--workers", "8", "--workers-per-host", "2", "--link", "10000mbit"}), advice);
+  EXPECT_THAT(advice, testing::HasSubstr("servers beside workers, sparse pushes"));
+  EXPECT_THAT(Advised({"--sparse", "1"}),
+              testing::ContainsRegex("where loss is borne: servers apart, compressed, .* with [0-9]+ hosts to spare"));
+  EXPECT_THAT(Advised({"--compression", "1", "--sparse", "1"}), testing::Not(testing::HasSubstr("loss")));
   const std::string alone = Advised({"--hosts", "1"});
   EXPECT_THAT(alone, testing::Not(testing::AnyOf(testing::HasSubstr("nan"), testing::HasSubstr("inf")))) << alone;
 }
@@ -243,6 +247,17 @@ TEST(BenchProgram, StepsThroughServers) {
     if (consistency != "bsp") continue;
     EXPECT_LE(lines[0]["steps_per_s"], 40) << lines[0] << ": the slow one takes 50 ms a step";
   }
+}
+
+// It checks itself what the servers hold.
+TEST(BenchProgram, RowsThroughServers) {
+  Words words = Gyrerun(3);
+  words.insert(words.end(), {"--servers", "2", GYRE_BENCH_PATH, "ps", "--rows", "1000000", "--columns", "5", "--batch",
+                             "700", "--iters", "3"});
+  support::Program program(words);
+  EXPECT_TRUE(program.WaitFor(std::chrono::seconds(60))) << program.output();
+  EXPECT_EQ(program.exit_code(), 0) << program.output();
+  EXPECT_THAT(program.output(), testing::HasSubstr("1000000 rows of 5 floats"));
 }
 
 // A step of the smallest model, with few samples.
@@ -278,6 +293,13 @@ TEST(BenchProgram, StepOfAModel) {
     EXPECT_GE(line["compute_us"], 3 * 1e6 * 3.0e9 / 4e12) << line << ": forward and backward at 4,000 GFLOP/s";
     EXPECT_GT(line["efficiency"], 0) << line;
   }
+}
+
+TEST(BenchProgram, StepWhoseForwardPassWaitsLayerByLayer) {
+  const auto lines = Lines(Gyrerun(2), QuickStep({"--compute", "sleep", "--batch", "1", "--early-forward", "--against",
+                                                  "gyre-by-readiness,gyre-wait-for-all"}));
+  EXPECT_THAT(CheckedSteps(lines, 2),
+              testing::ElementsAre("gyre arena", "gyre-by-readiness arena", "gyre-wait-for-all arena"));
 }
 
 bool Has(const std::string& peer) {

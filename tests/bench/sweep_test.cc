@@ -50,6 +50,46 @@ class Fake final : public Contender {
   std::vector<std::byte> in_, out_;
 };
 
+// Works in memory of its own, and only when it is waited for: as a GPU does.
+class Remote final : public Contender {
+ public:
+  std::string name() const override { return "remote"; }
+
+  absl::Status Prepare(const Task& task) override {
+    task_ = task;
+    in_.assign(static_cast<size_t>(task.send_bytes()), std::byte{});
+    out_ = remote_in_ = remote_out_ = in_;
+    return absl::OkStatus();
+  }
+
+  bool Supports(bool in_place) const override { return !in_place; }
+  Ends ends(bool in_place) override { return EndsOf(task_, in_.data(), out_.data(), in_place); }
+  absl::Status Upload(bool /*in_place*/) override {
+    remote_in_ = in_;
+    return absl::OkStatus();
+  }
+  absl::Status Download(bool /*in_place*/) override {
+    out_ = remote_out_;
+    return Finish();
+  }
+  absl::Status Run(bool /*in_place*/) override {
+    ++queued_;
+    remote_out_ = remote_in_;
+    return absl::OkStatus();
+  }
+  absl::Status Finish() override {
+    queued_ = 0;
+    ++finished_;
+    return absl::OkStatus();
+  }
+
+  int queued_ = 0, finished_ = 0;
+
+ private:
+  Task task_;
+  std::vector<std::byte> in_, out_, remote_in_, remote_out_;
+};
+
 class SweepTest : public testing::Test {
  protected:
   absl::Status Run(const SweepOptions& options, bool bad) {
@@ -81,6 +121,20 @@ TEST_F(SweepTest, ContendersTakeTurnsSampleBySample) {
             "aabb"
             "aabb"
             "aabb");
+}
+
+TEST_F(SweepTest, MemoryElsewhereIsFilledLookedAtAndWaitedFor) {
+  auto runtime = Runtime::Create({.rank = 0, .size = 1});
+  ASSERT_THAT(runtime, IsOk());
+  auto sweep = Sweep::Create({.begin = "32M", .end = "32M", .iterations = 3}, (*runtime)->world());
+  ASSERT_THAT(sweep, IsOk());
+  auto remote = std::make_unique<Remote>();
+  Remote& seen = *remote;
+  Contenders contenders;
+  contenders.push_back(std::move(remote));
+  ASSERT_THAT(sweep->Run(Operation::kAllReduce, contenders, nullptr), IsOk());  // none is wrong
+  EXPECT_EQ(seen.queued_, 0) << "a sample's time ends when its calls have";
+  EXPECT_EQ(seen.finished_, 1 + 3 * 2) << "the check, and before and after the calls of each sample";
 }
 
 TEST_F(SweepTest, WrongOptions) {

@@ -53,6 +53,7 @@ TEST(TimingTest, Quantiles) {
   EXPECT_EQ(times.min, 0);
   EXPECT_EQ(times.median, 50);
   EXPECT_EQ(times.p99, 99);
+  EXPECT_EQ(times.mean, 50);
 }
 
 }  // namespace

@@ -173,6 +173,35 @@ TEST_F(MembershipTest, ALaunchersStoreIsUsed) {
   });
 }
 
+TEST_F(MembershipTest, WhoDiesBeforeTheRanksHaveMetMeetsThemInItsNextLifeAndLaterIsApart) {
+  const std::string secret = *MakeSecret();
+  const auto fd = MakeSecretFd(secret);
+  ASSERT_THAT(fd, IsOk());
+  const auto server = StoreServer::Start({"127.0.0.1", 0}, {secret, "launched", 0, 2, true}, In(1000));
+  ASSERT_THAT(server, IsOk());
+  const auto rank_of = [&](int rank, int life) {
+    return Variables{{"GYRE_RANK", absl::StrCat(rank)},
+                     {"GYRE_SIZE", "2"},
+                     {"GYRE_JOB_ID", "launched"},
+                     {"GYRE_STORE", ToString((*server)->endpoint())},
+                     {"GYRE_SECRET_FD", absl::StrCat(fd->get())},
+                     {"GYRE_STRATEGY", absl::StrCat("ps,servers=127.0.0.1:1,life=", life)}};
+  };
+  EXPECT_THAT(Join(rank_of(1, 1), 50), MatchesStatus(StatusCode::kDeadlineExceeded, "rank 0 of 2 did not come"));
+  support::RunThreads(2, [&](const support::Rank& rank) {
+    const auto membership = Join(rank_of(rank, 1 + rank));
+    ASSERT_THAT(membership, IsOk());
+    EXPECT_FALSE((*membership)->apart());
+    ExpectGathers(**membership, "g");
+  });
+  const auto late = Join(rank_of(0, 2));
+  ASSERT_THAT(late, IsOk());
+  EXPECT_TRUE((*late)->apart());
+  EXPECT_EQ((*late)->secret(), secret);
+  EXPECT_EQ((*late)->size(), 2);
+  EXPECT_EQ(*(*late)->Gather("g", "mine", In(0)), std::vector<std::string>{"mine"});
+}
+
 TEST_F(MembershipTest, JoiningAgainAndAgainWorks) {
   // Rank 0's store opens and closes each time; the quick may find the last one still there.
   support::RunThreads(3, [&](const support::Rank& rank) {

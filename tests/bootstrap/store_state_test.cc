@@ -1,6 +1,7 @@
 #include "bootstrap/store_state.h"
 
 #include <map>
+#include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "support/status_matchers.h"
@@ -15,18 +16,18 @@ class StoreStateTest : public testing::Test {
  protected:
   StoreStateTest() {
     for (uint64_t id = 1; id <= 3; ++id) Connect(id, static_cast<int>(id) - 1);
-    state_.Connected(9, {"job", 7, -1, Role::kLauncher});
+    state_->Connected(9, {"job", 7, -1, Role::kLauncher});
   }
 
   void Connect(uint64_t id, int rank, uint32_t process = 0) {
-    state_.Connected(id, {"job", 7, rank, Role::kRank});
+    state_->Connected(id, {"job", 7, rank, Role::kRank});
     Send(id, {.kind = StoreMessage::kJoin, .size = 3, .process = process});
     EXPECT_EQ(Taken(id).code, StatusCode::kOk);
   }
 
   void Send(uint64_t id, const StoreRequest& request) {
-    state_.Handle(id, {{static_cast<uint16_t>(request.kind), 0, 7, ++sequence_}, EncodeRequest(request)}, now_);
-    for (StoreState::Reply& reply : state_.TakeReplies()) replies_.emplace(reply.to, reply);
+    state_->Handle(id, {{static_cast<uint16_t>(request.kind), 0, 7, ++sequence_}, EncodeRequest(request)}, now_);
+    for (StoreState::Reply& reply : state_->TakeReplies()) replies_.emplace(reply.to, reply);
   }
   void Gather(uint64_t id, std::string_view name, std::string_view value, uint32_t timeout_ms = 1000) {
     Send(id, {.kind = StoreMessage::kGather, .key = name, .value = value, .timeout_ms = timeout_ms});
@@ -39,11 +40,11 @@ class StoreStateTest : public testing::Test {
   }
   void Pass(int ms) {
     now_ += std::chrono::milliseconds(ms);
-    state_.Expire(now_);
-    for (StoreState::Reply& reply : state_.TakeReplies()) replies_.emplace(reply.to, reply);
+    state_->Expire(now_);
+    for (StoreState::Reply& reply : state_->TakeReplies()) replies_.emplace(reply.to, reply);
   }
   void Disconnect(uint64_t id) {
-    state_.Disconnected(id);
+    state_->Disconnected(id);
     Pass(0);
   }
 
@@ -66,7 +67,7 @@ class StoreStateTest : public testing::Test {
   }
 
   TimePoint now_ = TimePoint(std::chrono::hours(1));
-  StoreState state_{3, 7};
+  std::unique_ptr<StoreState> state_ = std::make_unique<StoreState>(3, 7);
   uint32_t sequence_ = 0;
   std::multimap<uint64_t, StoreState::Reply> replies_;
 };
@@ -106,7 +107,7 @@ TEST_F(StoreStateTest, GatherGivesAllToAllInRankOrder) {
   for (uint64_t id = 1; id <= 3; ++id) {
     EXPECT_EQ(*DecodeValues(Taken(id).payload), (std::vector<std::string>{"a", "", "c"}));
   }
-  EXPECT_EQ(state_.stored_bytes(), 0u);  // nothing is kept
+  EXPECT_EQ(state_->stored_bytes(), 0u);  // nothing is kept
   Gather(1, "g", "again");
   EXPECT_TRUE(Waits(1));
 }
@@ -117,7 +118,7 @@ TEST_F(StoreStateTest, GatherNamesWhoDidNotCome) {
   EXPECT_TRUE(Waits(2));
   Pass(150);  // a little before the client's own deadline
   ExpectError(2, StatusCode::kDeadlineExceeded, "\"g\": ranks 0, 2 of 3 did not come within 60 s");
-  EXPECT_EQ(state_.NextExpiry(), TimePoint::max());
+  EXPECT_EQ(state_->NextExpiry(), TimePoint::max());
 }
 
 TEST_F(StoreStateTest, RanksThatBeganTogetherEndTogether) {
@@ -151,7 +152,7 @@ TEST_F(StoreStateTest, AResultWaitsForWhoGaveUp) {
   ExpectError(2, StatusCode::kFailedPrecondition, "begun again");
   Gather(1, "g", "late");
   EXPECT_EQ(*DecodeValues(Taken(1).payload), (std::vector<std::string>{"a", "b", "c"}));
-  EXPECT_EQ(state_.stored_bytes(), 0u);
+  EXPECT_EQ(state_->stored_bytes(), 0u);
 }
 
 TEST_F(StoreStateTest, ALostRankIsToldToWhoeverWaitsAndWhoeverComes) {
@@ -163,7 +164,7 @@ TEST_F(StoreStateTest, ALostRankIsToldToWhoeverWaitsAndWhoeverComes) {
   ExpectError(3, StatusCode::kUnavailable, "rank 1");
   Gather(1, "another", "a");
   ExpectError(1, StatusCode::kUnavailable, "rank 1");
-  EXPECT_EQ(state_.stored_bytes(), 0u);
+  EXPECT_EQ(state_->stored_bytes(), 0u);
 }
 
 TEST_F(StoreStateTest, WhoLeavesAfterItsLastGatherHarmsNobody) {
@@ -194,13 +195,13 @@ TEST_F(StoreStateTest, InstancesDoNotMix) {
 }
 
 TEST_F(StoreStateTest, OnlyThisJobsRanksJoin) {
-  state_.Connected(20, {"job", 7, 3, Role::kRank});
+  state_->Connected(20, {"job", 7, 3, Role::kRank});
   Send(20, {.kind = StoreMessage::kJoin, .size = 3});
   ExpectError(20, StatusCode::kFailedPrecondition, "rank 3 of 3");
-  state_.Connected(21, {"job", 7, -1, Role::kRank});
+  state_->Connected(21, {"job", 7, -1, Role::kRank});
   Send(21, {.kind = StoreMessage::kJoin, .size = 3});
   ExpectError(21, StatusCode::kFailedPrecondition, "rank -1");
-  state_.Connected(22, {"job", 7, 0, Role::kRank});
+  state_->Connected(22, {"job", 7, 0, Role::kRank});
   Send(22, {.kind = StoreMessage::kJoin, .size = 4});
   ExpectError(22, StatusCode::kFailedPrecondition, "a job of 3 ranks");
   Send(9, {.kind = StoreMessage::kJoin, .size = 3});
@@ -210,13 +211,108 @@ TEST_F(StoreStateTest, OnlyThisJobsRanksJoin) {
 }
 
 TEST_F(StoreStateTest, ARankThatTwoProcessesClaimIsRefused) {
-  state_.Connected(20, {"job", 7, 1, Role::kRank});
+  state_->Connected(20, {"job", 7, 1, Role::kRank});
   Send(20, {.kind = StoreMessage::kJoin, .size = 3, .process = 4711});
   ExpectError(20, StatusCode::kFailedPrecondition, "rank 1 is taken by process 0; process 4711 wants it too");
 }
 
+// Ranks of a job whose launcher starts those that die again.
+class StoreOfLivesTest : public StoreStateTest {
+ protected:
+  StoreOfLivesTest() {
+    state_ = std::make_unique<StoreState>(3, 7, /*ranks_return=*/true);
+    for (uint64_t id = 1; id <= 2; ++id) Connect(id, static_cast<int>(id) - 1);
+  }
+  void Join(uint64_t id, int rank, uint64_t life) {
+    state_->Connected(id, {"job", 7, rank, Role::kRank});
+    Send(id, {.kind = StoreMessage::kJoin, .size = 3, .process = static_cast<uint32_t>(id), .life = life});
+  }
+  void ExpectAll(uint64_t id) {
+    EXPECT_EQ(*DecodeValues(Taken(id).payload), (std::vector<std::string>{"a", "b", "c"}));
+  }
+};
+
+TEST_F(StoreOfLivesTest, WhoDiedBeforeItJoinedHasItsPlaceInTheNextLife) {
+  Gather(1, "join", "a");
+  Gather(2, "join", "b");
+  Join(13, 2, 2);
+  EXPECT_EQ(Taken(13).code, StatusCode::kOk);
+  Gather(13, "join", "c");
+  for (const uint64_t id : {1, 2, 13}) ExpectAll(id);
+  EXPECT_EQ(state_->stored_bytes(), 0u);
+  // Its second runtime is like anybody's.
+  Join(23, 2, 2);
+  ExpectError(23, StatusCode::kFailedPrecondition, "is taken by process 13");
+  Disconnect(13);
+  Join(24, 2, 2);
+  EXPECT_EQ(Taken(24).code, StatusCode::kOk);
+}
+
+TEST_F(StoreOfLivesTest, WhoDiesWhileItWaitsForTheOthersIsWaitedFor) {
+  Gather(1, "join", "a");
+  Gather(2, "join", "lost");
+  Disconnect(2);
+  EXPECT_TRUE(Waits(1));
+  Connect(3, 2);
+  Gather(3, "join", "c");
+  Pass(100);
+  EXPECT_TRUE(Waits(1) && Waits(3));
+  Join(12, 1, 2);
+  EXPECT_EQ(Taken(12).code, StatusCode::kOk);
+  Gather(12, "join", "b");
+  for (const uint64_t id : {1, 3, 12}) ExpectAll(id);
+  EXPECT_EQ(state_->stored_bytes(), 0u);
+}
+
+TEST_F(StoreOfLivesTest, AllMayDieBeforeTheyMeet) {
+  Gather(1, "join", "lost");
+  Gather(2, "join", "lost");
+  Disconnect(2);
+  Disconnect(1);
+  EXPECT_EQ(state_->stored_bytes(), 0u);
+  Connect(3, 2);
+  Gather(3, "join", "c");
+  Join(11, 0, 2);
+  Join(12, 1, 3);
+  EXPECT_EQ(Taken(11).code, StatusCode::kOk);
+  EXPECT_EQ(Taken(12).code, StatusCode::kOk);
+  Gather(11, "join", "a");
+  Gather(12, "join", "b");
+  for (const uint64_t id : {3, 11, 12}) ExpectAll(id);
+}
+
+// Something that the dead process began may hold its connection open.
+TEST_F(StoreOfLivesTest, ALaterLifeTakesThePlaceOfAnEarlierOne) {
+  Gather(2, "join", "lost");
+  Join(12, 1, 2);
+  EXPECT_EQ(Taken(12).code, StatusCode::kOk);
+  EXPECT_TRUE(Waits(2));
+  Join(22, 1, 1);
+  ExpectError(22, StatusCode::kFailedPrecondition, "rank 1 is in its life 2; life 1 wants to join");
+  Connect(3, 2);
+  Gather(1, "join", "a");
+  Gather(12, "join", "b");
+  Gather(3, "join", "c");
+  for (const uint64_t id : {1, 3, 12}) ExpectAll(id);
+  EXPECT_TRUE(Waits(2));
+}
+
+TEST_F(StoreOfLivesTest, OnceTheyHaveMetALaterLifeComesTooLate) {
+  Connect(3, 2);
+  Gather(1, "join", "a");
+  Gather(2, "join", "b");
+  Gather(3, "join", "c");
+  for (const uint64_t id : {1, 2, 3}) ExpectAll(id);
+  Gather(1, "places", "a");
+  Join(12, 1, 2);
+  ExpectError(12, StatusCode::kAlreadyExists, "have met without life 2");
+  EXPECT_TRUE(Waits(1));
+  Disconnect(2);  // and its end is told as ever
+  ExpectError(1, StatusCode::kUnavailable, "rank 1 left or was lost");
+}
+
 TEST_F(StoreStateTest, OldEpochsAreRefused) {
-  state_.Handle(1, {{static_cast<uint16_t>(StoreMessage::kSet), 0, 6, 1}, ""}, now_);
+  state_->Handle(1, {{static_cast<uint16_t>(StoreMessage::kSet), 0, 6, 1}, ""}, now_);
   Pass(0);
   ExpectError(1, StatusCode::kAborted, "epoch 7, not 6");
 }
@@ -225,7 +321,7 @@ TEST_F(StoreStateTest, MalformedRequestsGetAnAnswer) {
   for (uint16_t type = 0; type < 10; ++type) {
     for (const std::string& payload :
          {std::string(), std::string(3, '\0'), std::string(9, '\xff'), std::string(100, 'x')}) {
-      state_.Handle(1, {{type, 0, 7, 1}, payload}, now_);
+      state_->Handle(1, {{type, 0, 7, 1}, payload}, now_);
       Pass(0);
       ExpectError(1, StatusCode::kInvalidArgument, "");
     }
@@ -249,7 +345,7 @@ TEST_F(StoreStateTest, WhatIsStoredIsBounded) {
     break;
   }
   EXPECT_EQ(stored, 255);
-  EXPECT_LE(state_.stored_bytes(), kMaxStoredBytes);
+  EXPECT_LE(state_->stored_bytes(), kMaxStoredBytes);
   Set(1, "key 0", "small");  // makes room
   Taken(1);
   Set(1, "one more", big);
@@ -297,15 +393,15 @@ TEST_F(StoreStateTest, AGatherThatFailedIsOverForARankThatLeft) {
   Gather(2, "g", value);
   ExpectError(1, StatusCode::kResourceExhausted, "full");
   ExpectError(2, StatusCode::kResourceExhausted, "full");
-  const size_t bytes = state_.stored_bytes();
+  const size_t bytes = state_->stored_bytes();
   Disconnect(3);
-  EXPECT_LT(state_.stored_bytes(), bytes);
+  EXPECT_LT(state_->stored_bytes(), bytes);
 }
 
 TEST_F(StoreStateTest, CloseEndsAllWaits) {
   Gather(1, "g", "a");
   Get(2, "k");
-  state_.Close();
+  state_->Close();
   Pass(0);
   ExpectError(1, StatusCode::kCancelled, "closed by the rank that served it; ranks 1, 2 of 3 did not come");
   ExpectError(2, StatusCode::kCancelled, "closed");

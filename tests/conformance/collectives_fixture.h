@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <tuple>
 #include <vector>
 
@@ -31,12 +32,14 @@ class Tensor {
   ~Tensor();  // nothing may have been written beside the elements
   Tensor(Tensor&&) = default;
 
-  TensorView view() const { return view_; }
+  TensorView view() const;  // whose elements are those that all operations until now have made
   double at(int64_t index) const;
 
  private:
   Buffer buffer_;
   std::vector<char> heap_;
+  std::shared_ptr<void> stream_;  // that its operations are in the order of, of a tensor on a GPU
+  std::function<void()> settle_;  // likewise: waits for it
   TensorView view_;
 };
 

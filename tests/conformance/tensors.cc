@@ -35,6 +35,10 @@ Tensor::~Tensor() {
   }
 }
 
+TensorView Tensor::view() const {
+  return view_;
+}
+
 double Tensor::at(int64_t index) const {
   return support::ReadElement(view_, index);
 }

@@ -1,6 +1,7 @@
 // The same for the fake GPU, here, and for a real one, where there is one: what kernels compute, compared with the CPU.
 #include "device/gpu.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -105,17 +106,19 @@ TEST_P(GpuTest, PackAndUnpackAreThoseOfTheFake) {
           there.back().data = Put(tensors[t], t == 5 ? DTypeSize(tensor) : 0);
           first += counts[t];
         }
-        const auto table_here = fake.Upload(*MakePackTable(here, buffer, 1 << 12));
-        const auto table_there = gpu_->Upload(*MakePackTable(there, buffer, 1 << 12));
+        const auto table_here = fake.Upload(*MakePackTable(here, buffer, 1 << 12), nullptr);
+        const auto table_there = gpu_->Upload(*MakePackTable(there, buffer, 1 << 12), nullptr);
         ASSERT_TRUE(table_there.ok()) << table_there.status();
 
         std::vector<char> expected(static_cast<size_t>(first * DTypeSize(buffer)), 'g');
         void* const packed = Put(expected);
         ASSERT_THAT(fake.Pack(**table_here, expected.data(), scale, nullptr), IsOk());
+        ASSERT_THAT(fake.Synchronize(nullptr), IsOk());
         ASSERT_THAT(gpu_->Pack(**table_there, packed, scale, nullptr), IsOk());
         EXPECT_EQ(Get(packed, expected.size()), expected);
 
         ASSERT_THAT(fake.Unpack(**table_here, expected.data(), scale, nullptr), IsOk());
+        ASSERT_THAT(fake.Synchronize(nullptr), IsOk());
         ASSERT_THAT(gpu_->Unpack(**table_there, packed, scale, nullptr), IsOk());
         for (size_t t = 0; t < tensors.size(); ++t) EXPECT_EQ(Get(there[t].data, tensors[t].size()), tensors[t]);
       }
@@ -133,7 +136,7 @@ TEST_P(GpuTest, PackedValuesAreTheScaledOnesRoundedOnce) {
   ASSERT_TRUE(stream.ok()) << stream.status();
   for (const DType buffer : {DType::kF16, DType::kBF16}) {
     const Segment segment{.data = Put(bytes), .count = count, .first = 1, .dtype = DType::kF32};
-    const auto table = gpu_->Upload(*MakePackTable(std::vector{segment}, buffer));
+    const auto table = gpu_->Upload(*MakePackTable(std::vector{segment}, buffer), nullptr);
     ASSERT_TRUE(table.ok()) << table.status();
     void* const packed = Put(std::vector<char>(bytes.size(), 0));
     ASSERT_THAT(gpu_->Pack(**table, packed, 0.375, *stream), IsOk());
@@ -158,8 +161,8 @@ TEST_P(GpuTest, PackedValuesAreTheScaledOnesRoundedOnce) {
 
 TEST_P(GpuTest, AScaleOfWhatIsNotConvertibleIsRefused) {
   int64_t value = 7;
-  const auto table =
-      gpu_->Upload(*MakePackTable(std::vector{Segment{.data = &value, .count = 1, .dtype = DType::kI64}}, DType::kI64));
+  const auto table = gpu_->Upload(
+      *MakePackTable(std::vector{Segment{.data = &value, .count = 1, .dtype = DType::kI64}}, DType::kI64), nullptr);
   ASSERT_TRUE(table.ok()) << table.status();
   EXPECT_THAT(gpu_->Pack(**table, &value, 0.5, nullptr),
               MatchesStatus(absl::StatusCode::kInvalidArgument, "not times 0.5"));
@@ -255,6 +258,132 @@ TEST_P(GpuTest, WorkOfAStreamOfItsOwn) {
   ASSERT_THAT(gpu_->Synchronize(*stream), IsOk());
   for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(doubled[i], 2 * values[i]);
   gpu_->DestroyStream(*stream);
+}
+
+TEST_P(GpuTest, SquaresAreSummedUpInOneOrder) {
+  for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32, DType::kF64}) {
+    for (const int64_t count : {0, 1, 1000, 300001}) {
+      SCOPED_TRACE(std::string(DTypeName(dtype)) + " " + std::to_string(count));
+      const auto bytes = Elements(dtype, count, 5);
+      const ConstTensorView here(bytes.data(), count, dtype), there(Put(bytes), count, dtype);
+      std::vector<char> expected(Gpu::kSquareParts * sizeof(double));
+      void* const parts = Put(expected);
+      FakeGpu fake;
+      for (int i = 0; i < 2; ++i) {
+        ASSERT_THAT(fake.AddSquares(here, reinterpret_cast<double*>(expected.data()), nullptr), IsOk());
+        ASSERT_THAT(gpu_->AddSquares(there, static_cast<double*>(parts), nullptr), IsOk());
+      }
+      ASSERT_THAT(fake.Synchronize(nullptr), IsOk());
+      EXPECT_EQ(Get(parts, expected.size()), expected);
+      if (dtype != DType::kF32) continue;
+      double total = 0, plain = 0;
+      for (size_t i = 0; i < expected.size(); i += sizeof(double)) {
+        double part = 0;
+        std::memcpy(&part, &expected[i], sizeof part);
+        total += part;
+      }
+      for (size_t i = 0; i < bytes.size(); i += sizeof(float)) {
+        float value = 0;
+        std::memcpy(&value, &bytes[i], sizeof value);
+        plain += 2.0 * value * value;
+      }
+      EXPECT_NEAR(total, plain, 1e-9 * plain);
+    }
+  }
+  int32_t whole = 1;
+  EXPECT_THAT(gpu_->AddSquares({TensorView(&whole, 1, DType::kI32)}, nullptr, nullptr),
+              MatchesStatus(absl::StatusCode::kInvalidArgument, ""));
+}
+
+TEST_P(GpuTest, EventsOrderStreams) {
+  constexpr int kRounds = 20;
+  constexpr int64_t kCount = 5000;
+  const auto one = gpu_->CreateStream(), other = gpu_->CreateStream();
+  const auto ready = gpu_->CreateEvent(), never = gpu_->CreateEvent();
+  ASSERT_TRUE(one.ok() && other.ok() && ready.ok() && never.ok());
+  EXPECT_NE(*ready, nullptr);
+  EXPECT_TRUE(*gpu_->Done(*never));
+  ASSERT_THAT(gpu_->Wait(*one, *never), IsOk());
+  std::vector<char> ones(kCount * sizeof(int64_t));
+  for (size_t i = 0; i < ones.size(); i += sizeof(int64_t)) ones[i] = 1;
+  void* const memory = Put(ones);
+  const void* const sources[] = {memory, memory};
+  void* const destinations[] = {memory};
+  const Reduction twice = MakeReduction(DType::kI64, ReduceOp::kSum, 1, 1, 2);
+  for (int round = 0; round < kRounds; ++round) {  // streams take turns; one event, recorded again and again
+    const auto here = round % 2 == 0 ? *one : *other, there = round % 2 == 0 ? *other : *one;
+    ASSERT_THAT(gpu_->Reduce(twice, sources, destinations, kCount, here), IsOk());
+    ASSERT_THAT(gpu_->Record(*ready, here), IsOk());
+    ASSERT_THAT(gpu_->Wait(there, *ready), IsOk());
+  }
+  std::vector<int64_t> got(kCount);
+  ASSERT_THAT(gpu_->Copy(got.data(), memory, kCount * 8, *one), IsOk());
+  ASSERT_THAT(gpu_->Record(*ready, *one), IsOk());
+  for (;;) {
+    const auto done = gpu_->Done(*ready);
+    ASSERT_TRUE(done.ok()) << done.status();
+    if (*done) break;
+  }
+  EXPECT_EQ(got, std::vector<int64_t>(kCount, int64_t{1} << kRounds));
+  gpu_->DestroyEvent(*ready);
+  gpu_->DestroyEvent(*never);
+  gpu_->DestroyStream(*one);
+  gpu_->DestroyStream(*other);
+}
+
+TEST_P(GpuTest, PinnedMemoryIsCopiedFromAndTo) {
+  const int64_t bytes = 64 << 10;
+  void* const host = std::aligned_alloc(4096, bytes);
+  std::memset(host, 7, bytes);
+  ASSERT_THAT(gpu_->Pin(host, bytes), IsOk());
+  void* const memory = Put(std::vector<char>(bytes));
+  ASSERT_THAT(gpu_->Copy(memory, host, bytes, nullptr), IsOk());
+  EXPECT_EQ(Get(memory, bytes), std::vector<char>(bytes, 7));
+  gpu_->Unpin(host);
+  std::free(host);
+}
+
+TEST_P(GpuTest, MemoryIsCleared) {
+  void* const memory = Put(std::vector<char>(100, 7));
+  ASSERT_THAT(gpu_->Zero(static_cast<char*>(memory) + 1, 98, nullptr), IsOk());
+  std::vector<char> expected(100);
+  expected[0] = expected[99] = 7;
+  EXPECT_EQ(Get(memory, 100), expected);
+}
+
+TEST_P(GpuTest, SaysWhichItIs) {
+  EXPECT_EQ(gpu_->ordinal(), 0);
+  EXPECT_EQ(gpu_->uuid().size(), 16U);
+}
+
+// What the fake is for: whoever does not wait for an event finds, with one seed or another, that it had to.
+TEST(FakeGpuTest, WithoutAnEventDataIsWrong) {
+  bool wrong = false;
+  for (unsigned seed = 0; seed < 20 && !wrong; ++seed) {
+    FakeGpu gpu(seed);
+    int from = 1, between = 0, to = 0;
+    const auto one = *gpu.CreateStream(), other = *gpu.CreateStream();
+    ASSERT_THAT(gpu.Copy(&between, &from, sizeof from, one), IsOk());
+    ASSERT_THAT(gpu.Copy(&to, &between, sizeof from, other), IsOk());
+    ASSERT_THAT(gpu.Synchronize(one), IsOk());
+    ASSERT_THAT(gpu.Synchronize(other), IsOk());
+    wrong = to == 0;
+  }
+  EXPECT_TRUE(wrong);
+}
+
+TEST(FakeGpuTest, AStalledOneDoesNothing) {
+  FakeGpu gpu;
+  int from = 1, to = 0;
+  const auto event = *gpu.CreateEvent();
+  gpu.Stall(true);
+  ASSERT_THAT(gpu.Copy(&to, &from, sizeof from, nullptr), IsOk());
+  ASSERT_THAT(gpu.Record(event, nullptr), IsOk());
+  for (int i = 0; i < 100; ++i) ASSERT_FALSE(*gpu.Done(event));
+  gpu.Stall(false);
+  ASSERT_THAT(gpu.Synchronize(nullptr), IsOk());
+  EXPECT_TRUE(*gpu.Done(event));
+  EXPECT_EQ(to, 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Gpus, GpuTest, ::testing::Values("fake", "cuda"), [](const auto& info) { return info.param; });

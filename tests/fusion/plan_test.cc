@@ -128,6 +128,51 @@ SavedPlan Sample() {
   return {tensors, PlanBySize(tensors, InOrder(tensors), 100)};
 }
 
+// Two tensors, of which the first travels in slices around the second.
+SavedPlan Sliced() {
+  const auto tensors = Floats({1000, 10});
+  SavedPlan saved{tensors, PlanBySize(tensors, InOrder(tensors), 1)};
+  saved.plan.turns = {{0, 0, 320}, {1, 0, 32}, {0, 320, 704}};
+  return saved;
+}
+
+TEST(Turns, GoFromTheBeginningToTheEnd) {
+  EXPECT_TRUE(HasRightTurns(Sliced().plan));
+  const std::vector<std::vector<Turn>> wrong = {{{0, 0, 320}, {1, 0, 32}},                 // not to the end
+                                                {{0, 0, 320}, {1, 0, 32}, {0, 320, 736}},  // beyond it
+                                                {{0, 0, 320}, {1, 0, 32}, {0, 288, 736}},  // twice
+                                                {{0, 0, 319}, {1, 0, 32}, {0, 319, 705}},  // not aligned
+                                                {{0, 0, 1024}},                            // one bucket is missing
+                                                {{1, 0, 32}, {0, 0, 1024}},              // not numbered by first turns
+                                                {{0, 0, 1024}, {1, 0, 32}, {1, 32, 0}},  // nothing
+                                                {{0, 0, 1024}, {1, 0, 32}, {0, 0, 1024}},  // again
+                                                {{0, 0, 1024}, {1, 0, 32}, {2, 0, 1}},     // no such bucket
+                                                {{-1, 0, 1024}, {1, 0, 32}},               // nor this one
+                                                {{0, 0, int64_t{1} << 62}, {1, 0, 32}},    // beyond it by far
+                                                {{0, 0, 320}, {0, 320, INT64_MAX - 100}, {1, 0, 32}}};  // likewise
+  for (size_t i = 0; i < wrong.size(); ++i) {
+    SavedPlan saved = Sliced();
+    saved.plan.turns = wrong[i];
+    EXPECT_FALSE(HasRightTurns(saved.plan)) << i;
+    EXPECT_EQ(FromText(ToText(saved)).status().code(), absl::StatusCode::kDataLoss) << i;
+  }
+  Plan several = Sliced().plan;
+  several.turns = {{0, 0, 32}, {0, 32, 992}, {1, 0, 32}};
+  EXPECT_TRUE(HasRightTurns(several));
+  several.buckets = {MakeBucket(Sliced().tensors, {0, 1})};
+  several.turns = {{0, 0, 32}, {0, 32, 1024}};
+  EXPECT_FALSE(HasRightTurns(several)) << "a bucket of two tensors in slices";
+  several.turns = {{0, 0, 1056}};
+  EXPECT_TRUE(HasRightTurns(several));
+}
+
+TEST(PlanText, KeepsTurns) {
+  EXPECT_EQ(FromText(ToText(Sliced())).value(), Sliced());
+  Plan whole = Sliced().plan;
+  whole.turns.clear();
+  EXPECT_NE(Hash(Sliced().plan), Hash(whole));
+}
+
 TEST(PlanText, KeepsNamesOfAnyBytes) {
   EXPECT_EQ(FromText(ToText(Sample())).value(), Sample());
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "fusion/need_planner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -250,6 +251,107 @@ TEST(PlannerTest, ManyTensors) {
   const Plan plan = one.ByCost();
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
   ExpectWhole(one, plan);
+}
+
+// A large gradient is there first and needed last, as of VGG's first dense layer; 49 small ones follow, of which the
+// last is needed first.
+struct Needed : Case {
+  std::vector<double> need = {};
+
+  double Lost(const Plan& plan) const { return LostSeconds(plan, ready, need, model); }
+};
+
+Needed LargeFirst(int64_t large, double pace) {
+  Needed one;
+  for (int t = 0; t < 50; ++t) {
+    one.tensors.push_back({absl::StrCat("t", t), t == 0 ? large : 50'000, DType::kF32});
+    one.ready.push_back(t * pace);
+    one.need.push_back((49 + (49 - t) / 2.0) * pace);
+  }
+  one.model = {.seconds_per_bucket = 1e-4, .seconds_per_byte = 1e-8};
+  return one;
+}
+
+TEST(PlanByNeed, WhatIsNeededFirstOvertakesALargeOne) {
+  const Needed one = LargeFirst(25'000'000, 5e-3);  // a second to send, 2 ms the others, in 250 ms of backward pass
+  const Plan by_readiness = PlanCautiously(one.tensors, one.ready, one.model);
+  EXPECT_TRUE(by_readiness.turns.empty());
+  EXPECT_NEAR(one.Lost(by_readiness), 1.1 - 0.25, 0.05) << "the forward pass waits for nearly all";
+  const Plan plan = PlanByNeed(one.tensors, one.ready, one.need, one.model);
+  ExpectWhole(one, plan);
+  EXPECT_TRUE(HasRightTurns(plan));
+  EXPECT_LT(one.Lost(plan), 1.1 - 0.37 + 0.05) << "only the end of the forward pass does, for the large one";
+  ASSERT_GT(plan.turns.size(), plan.buckets.size());
+  const auto bucket_of = [&](int tensor) {
+    return std::ranges::find_if(plan.buckets,
+                                [&](const Bucket& each) { return std::ranges::count(each.tensors, tensor); }) -
+           plan.buckets.begin();
+  };
+  EXPECT_EQ(plan.turns.front().bucket, bucket_of(0)) << "there is nothing else to send";
+  EXPECT_EQ(plan.turns.back().bucket, bucket_of(0));
+  EXPECT_EQ(FromText(ToText({one.tensors, plan})).value(), (SavedPlan{one.tensors, plan}));
+}
+
+// Small buckets cost nothing more here, for all of them are sent behind what is computed.
+TEST(PlanByNeed, IsNotFinerThanItPays) {
+  Needed one = LargeFirst(25'000'000, 5e-3);
+  for (size_t t = 1; t < one.tensors.size(); ++t) one.need[t] += 2;
+  one.need[0] += 2;
+  one.tensors.push_back({"urgent", 1000, DType::kF32});
+  one.ready.push_back(0.9);
+  one.need.push_back(0.91);
+  const Plan plan = PlanByNeed(one.tensors, one.ready, one.need, one.model);
+  ExpectWhole(one, plan);
+  EXPECT_FALSE(plan.turns.empty());
+  EXPECT_LE(plan.buckets.size(), 6u);
+}
+
+TEST(PlanByNeed, ChangesNothingWhereItWinsNothing) {
+  const Needed hidden = LargeFirst(50'000, 5e-3);  // all is there long before it is needed
+  EXPECT_EQ(PlanByNeed(hidden.tensors, hidden.ready, hidden.need, hidden.model),
+            PlanCautiously(hidden.tensors, hidden.ready, hidden.model));
+  EXPECT_TRUE(PlanByNeed({}, {}, {}, hidden.model).buckets.empty());
+}
+
+// What is lost at least, whatever the order: of all that is ready from some moment on and needed before another one,
+// the last comes when all of it has been sent.
+double LeastLost(const Needed& one) {
+  double least = 0;
+  for (const double from : one.ready) {
+    for (const double to : one.need) {
+      double seconds = 0;
+      for (size_t t = 0; t < one.tensors.size(); ++t) {
+        if (one.ready[t] < from || one.need[t] > to) continue;
+        seconds += static_cast<double>(one.tensors[t].bytes()) * one.model.seconds_per_byte;
+      }
+      if (seconds > 0) least = std::max(least, from + seconds - to);
+    }
+  }
+  return least;
+}
+
+TEST(PlanByNeed, IsSoundForRandomCases) {
+  std::mt19937_64 random(12);
+  int won = 0;
+  for (int round = 0; round < 60; ++round) {
+    Needed one{Random(random, 1 + random() % 40, {DType::kF32, DType::kBF16})};
+    for (TensorInfo& tensor : one.tensors) tensor.count *= 1 + static_cast<int64_t>(random() % 100);
+    const double last = *std::ranges::max_element(one.ready);
+    for (const double ready : one.ready) one.need.push_back(last + (last - ready) * static_cast<double>(random() % 8));
+    const Plan plan = PlanByNeed(one.tensors, one.ready, one.need, one.model);
+    ExpectWhole(one, plan);
+    EXPECT_TRUE(HasRightTurns(plan));
+    EXPECT_LE(plan.turns.size(), 2 * plan.buckets.size());
+    EXPECT_EQ(plan, PlanByNeed(one.tensors, one.ready, one.need, one.model));
+    EXPECT_GE(one.Lost(plan), LeastLost(one) * (1 - 1e-9));
+    const Plan by_readiness = PlanCautiously(one.tensors, one.ready, one.model);
+    if (plan == by_readiness) continue;
+    ++won;
+    Needed twice = one;
+    twice.model = {2 * one.model.seconds_per_bucket, 2 * one.model.seconds_per_byte};
+    EXPECT_LT(one.Lost(plan) + twice.Lost(plan), one.Lost(by_readiness) + twice.Lost(by_readiness)) << round;
+  }
+  EXPECT_GT(won, 10);
 }
 
 }  // namespace

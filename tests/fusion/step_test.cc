@@ -192,6 +192,37 @@ TEST(Gradients, LargeOnesAreReducedWhereTheyAre) {
   EXPECT_EQ(gradients.result(1).data, gradients.home(1).data);
 }
 
+// In its home or where the program gave it: slices of it, one after the other, and a result when all are there.
+TEST(Gradients, SlicesMakeUpATensor) {
+  const auto tensors = Floats({1000, 10});
+  Plan plan = PlanInOrder(tensors, 1);
+  const Layout layout = MakeLayout(tensors, plan);
+  plan.turns = {{0, 0, 320}, {1, 0, 32}, {0, 320, 704}};
+  ASSERT_TRUE(HasRightTurns(plan));
+  for (const int64_t own_call_bytes : {400, 1 << 20}) {
+    const auto parts = MakeParts(tensors, plan, layout, own_call_bytes);
+    EXPECT_THAT(Members(parts), ElementsAre(ElementsAre(0), ElementsAre(1), ElementsAre(0)));
+    std::vector<std::byte> memory(static_cast<size_t>(layout.bytes));
+    Gradients gradients(tensors, layout, memory.data(), own_call_bytes, 1);
+    std::vector<float> large(1001), small(10);
+    const TensorView given(large.data() + 1, 1000, DType::kF32);
+    std::iota(large.begin(), large.end(), 0.0F);
+    gradients.Give(0, given);
+    gradients.Give(1, small);
+    for (const Part& part : parts) {
+      const TensorView buffer = gradients.BufferOf(part);
+      ASSERT_EQ(buffer.count, part.count);
+      if (part.tensors[0] == 0) {
+        EXPECT_EQ(static_cast<float*>(buffer.data)[0], part.last ? 321 : 1);
+      }
+      for (int64_t i = 0; i < buffer.count; ++i) static_cast<float*>(buffer.data)[i] *= 2;  // reduces
+      gradients.Deliver(part);
+    }
+    for (size_t i = 1; i < large.size(); ++i) ASSERT_EQ(large[i], 2 * static_cast<float>(i)) << own_call_bytes;
+    EXPECT_EQ(large[0], 0);
+  }
+}
+
 TEST(Registry, NamesStandInTheirOrderWhateverTheyWereAddedIn) {
   Registry one, other;
   const std::vector<int64_t> shape = {2, 3}, none = {};

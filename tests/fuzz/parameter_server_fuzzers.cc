@@ -2,11 +2,14 @@
 #include <algorithm>
 #include <iterator>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "fuzzers.h"
 #include "ps/process/setup.h"
 #include "ps/pull_codec.h"
 #include "ps/push_codec.h"
+#include "ps/rows.h"
 #include "ps/server.h"
 #include "ps/wire.h"
 #include "ps/worker.h"
@@ -30,7 +33,8 @@ Message RandomMessage(Mutator& random, std::string& bytes, std::string& text) {
   bytes = random.RandomBytes(4 * random.Below(6));
   text = random.RandomBytes(random.Below(30));
   const size_t slots = random.Below(4);
-  return {.kind = static_cast<Kind>(1 + random.Below(11)),
+  const uint64_t kind = 1 + random.Below(17);
+  return {.kind = static_cast<Kind>(kind > 11 ? kind + 8 : kind),
           .epoch = random.OneIn(10) ? step() : 5,
           .incarnation = 1 + random.Below(3),
           .to = 1 + random.Below(2),
@@ -103,6 +107,18 @@ std::string FuzzPsMessages(Mutator& random) {
   return CheckDecoder(payload, valid, /*factor=*/2, ps::Decode, [](const Message& m) { return Encode(m); });
 }
 
+// Rows or ids of a table of 9 rows and a column, or nearly so.
+std::string RandomRows(Mutator& random) {
+  std::string words;
+  WireWriter writer(words);
+  const uint64_t rows = random.Below(4);
+  const bool push = random.OneIn(2);
+  if (push) writer.U32(static_cast<uint32_t>(random.OneIn(10) ? random.Number() : rows));
+  for (uint64_t row = 0, id = random.Below(3); row < rows; ++row, id += random.Below(4)) writer.U64(id);
+  if (push) words += random.RandomBytes(4 * rows);
+  return words;
+}
+
 // A server and a worker hear anything that decodes, from anybody, at any time.
 std::string FuzzPsMachines(Mutator& random) {
   ManualClock clock;
@@ -110,7 +126,8 @@ std::string FuzzPsMachines(Mutator& random) {
   NoDisk disk;
   Chance chance(random);
   const ps::Tensor tensors[] = {{"a", 3}, {"b", 2}};
-  const auto layout = ps::Layout::Create(tensors, 1, 8);
+  const ps::Table tables[] = {{.name = "c", .rows = 9, .columns = 1, .first = UniformRows{}}};
+  const auto layout = ps::Layout::Create(tensors, 1, 8, tables);
   const ps::Consistency consistency{static_cast<ps::Mode>(random.Below(3)), random.Below(3)};
   auto server = ps::Server::Start({.epoch = 5,
                                    .incarnation = 2,
@@ -122,6 +139,7 @@ std::string FuzzPsMachines(Mutator& random) {
   auto worker = ps::Worker::Create({.epoch = 5, .local_steps = 2, .compression = compression}, *layout,
                                    std::vector<float>(5), clock, network, chance);
   if (!server.ok() || !worker.ok()) return "does not start";
+  bool begun = false;
   for (uint64_t left = random.Below(60); left > 0; --left) {
     std::string bytes, text;
     Message message = RandomMessage(random, bytes, text);
@@ -131,10 +149,14 @@ std::string FuzzPsMachines(Mutator& random) {
       message.packed = RandomPayload(random, bytes);
       message.values = AsBytes(bytes);
     }
+    if (random.OneIn(3)) {
+      message.slot = 3;
+      message.values = AsBytes(bytes = RandomRows(random));
+    }
     if (!random.OneIn(3)) {
-      message.next = Steps(random, 3);
-      message.durable = Steps(random, 3);
-      message.floors = Steps(random, 3);
+      message.next = Steps(random, 4);
+      message.durable = Steps(random, 4);
+      message.floors = Steps(random, 4);
     }
     const std::string payload = Encode(message);
     const auto decoded = ps::Decode(payload);
@@ -144,7 +166,21 @@ std::string FuzzPsMachines(Mutator& random) {
     clock.Advance(std::chrono::milliseconds(random.Below(400)));
     (*server)->Tick();
     (*worker)->Tick();
-    if ((*worker)->Begin().ok() && !(*worker)->End(std::vector<float>(5, 1.0f)).ok()) return "a step does not end";
+    if ((*worker)->Begin().ok()) {
+      begun = true;
+      const int64_t ids[] = {static_cast<int64_t>(random.Below(9)), 4};
+      if (!(*worker)->AskRows(0, ids).ok()) return "rows are not asked for";
+    }
+    std::vector<float> rows(2);
+    if (random.OneIn(2) && (*worker)->has_rows()) (*worker)->SpreadRows(rows);
+    if (random.OneIn(2)) {
+      std::vector<ps::Floats> pushed;
+      const int64_t ids[] = {static_cast<int64_t>(random.Below(9)), static_cast<int64_t>(random.Below(9))};
+      if (random.OneIn(2)) pushed = *ps::PackRows(tables[0], 1, ids, std::vector<float>(2, 1.0f));
+      if ((*worker)->End(std::vector<float>(5, 1.0f), pushed).ok() != std::exchange(begun, false)) {
+        return "a step does not end, or one ends that had not begun";
+      }
+    }
   }
   return network.sent < size_t{1} << 20 ? "" : "answers too much";
 }
@@ -153,6 +189,9 @@ std::string FuzzPsSetup(Mutator& random) {
   ps::Setup setup{.servers = 3, .workers = 9, .consistency = {ps::Mode::kStale, random.Below(9)}, .rule = Adam{}};
   setup.values_as = kValueKinds[random.Below(std::size(kValueKinds))];
   for (uint64_t left = random.Below(5); left > 0; --left) setup.tensors.push_back({random.RandomBytes(left), 5});
+  for (uint64_t left = random.Below(5); left > 0; --left) {
+    setup.tables.push_back({.name = random.RandomBytes(left), .rows = 5, .columns = 3, .first = UniformRows{1, left}});
+  }
   std::string payload = Encode(setup);
   const bool valid = random.OneIn(4);
   if (!valid) payload = random.Mutated(std::move(payload));

@@ -26,7 +26,8 @@ StoreRequest RandomRequest(Mutator& random, Texts& texts) {
           .amount = static_cast<int64_t>(random.Number()),
           .timeout_ms = static_cast<uint32_t>(random.Number()),
           .size = static_cast<uint32_t>(random.OneIn(10) ? random.Number() : 2),
-          .process = static_cast<uint32_t>(random.Below(3))};
+          .process = static_cast<uint32_t>(random.Below(3)),
+          .life = random.OneIn(20) ? random.Number() : 1 + random.Below(3)};
 }
 
 std::string FuzzValues(Mutator& random) {
@@ -65,7 +66,7 @@ constexpr uint64_t kEpoch = 7;
 // A store and its clients for some requests, and what it must hold after each.
 class StoreSession {
  public:
-  explicit StoreSession(Mutator& random) : random_(random), state_(kRanks, kEpoch) {
+  explicit StoreSession(Mutator& random) : random_(random), state_(kRanks, kEpoch, random.OneIn(2)) {
     // What an entry costs besides its key and value.
     StoreState other(kRanks, kEpoch);
     other.Connected(1, {"job", kEpoch, -1, Role::kLauncher});

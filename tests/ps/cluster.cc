@@ -1,16 +1,11 @@
 #include "cluster.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
-#include <cstring>
 #include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "base/status.h"
-#include "xxhash.h"
+#include "cluster_process.h"
 
 namespace gyre::ps {
 
@@ -18,12 +13,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr Timing kTiming{.heartbeat = milliseconds(200), .timeout = milliseconds(1000), .resend = milliseconds(400)};
 constexpr milliseconds kPatience(60'000);  // after the last blow, all must be over within so long
-
-std::string Text(std::string_view what, const std::vector<uint64_t>& numbers) {
-  return absl::StrCat(ToAbsl(what), " ", absl::StrJoin(numbers, " "));
-}
 
 std::vector<Tensor> Tensors(const Plan& plan) {
   std::vector<Tensor> tensors;
@@ -33,38 +23,15 @@ std::vector<Tensor> Tensors(const Plan& plan) {
   return tensors;
 }
 
-constexpr int64_t kColumns = 2;
-
 std::vector<Table> Tables(const Plan& plan) {
   std::vector<Table> tables;
   for (int t = 0; t < plan.tables; ++t) {
-    tables.push_back({.name = absl::StrCat("rows", t), .rows = int64_t{1} << 40, .columns = kColumns});
+    tables.push_back({.name = absl::StrCat("rows", t), .rows = int64_t{1} << 40, .columns = kClusterColumns});
   }
   return tables;
 }
 
 }  // namespace
-
-// A life of a server or worker. What is on its way to a number reaches every living process that has it.
-struct Cluster::Process {
-  bool is_server = false;
-  int number = 0;
-  uint64_t incarnation = 0;
-  bool alive = true;
-  TimePoint frozen_until{};
-  TimePoint tick_at = TimePoint::max();
-  std::unique_ptr<Network> link, ring;
-  std::unique_ptr<Server> server;
-  std::unique_ptr<Worker> worker;
-  // Of a server:
-  History history;
-  std::map<int, uint64_t> welcomed;  // by worker: its newest life that was welcomed
-  std::map<int, TimePoint> heard;    // by worker: when its newest life was
-  std::set<int> members, gaps;       // gaps: who was given up, or came anew, at some time
-  // Of a worker:
-  bool pulling = false, computing = false;  // it waits for rows; it makes a gradient
-  uint64_t clock = 0;                       // where it was when it ended
-};
 
 class Cluster::Link final : public Network {
  public:
@@ -145,7 +112,7 @@ void Cluster::StartServer(int number) {
                                .incarnation = self.incarnation,
                                .consistency = plan_.consistency,
                                .rule = std::nullopt,
-                               .timing = kTiming,
+                               .timing = kClusterTiming,
                                .workers = plan_.gather ? plan_.workers : 1,
                                .snapshot_interval = milliseconds(plan_.snapshot_ms),
                                .values_as = plan_.values_as,
@@ -188,13 +155,15 @@ void Cluster::StartWorker(int number) {
                                  .epoch = 5,
                                  .incarnation = self.incarnation,
                                  .rule = std::nullopt,
-                                 .timing = kTiming,
+                                 .timing = kClusterTiming,
                                  .local_steps = plan_.local_steps,
                                  .local_time = milliseconds(5000),
                                  .retain = plan_.retain,
                                  .window = plan_.window,
+                                 .window_of_all = plan_.window_of_all,
                                  .compression = {.compression = plan_.compression, .workers = plan_.workers},
-                                 .guards = plan_.guards},
+                                 .guards = plan_.guards,
+                                 .lends = [this](int) { return plan_.lends; }},
                                 layout_[0], std::vector<float>(static_cast<size_t>(layout_[0].elements())), clock_,
                                 *self.link, chance_);
   lives.push_back(process);
@@ -242,107 +211,6 @@ void Cluster::Strike(const Blow& blow) {
       } else {
         In(blow.lasts, start);
       }
-  }
-}
-
-void Cluster::Send(Process& from, int to, const Message& message) {
-  if (from.is_server) CheckSent(from, to, message);
-  // Where it joined; a floor further on: it was given up somewhere, and has gone on from where the others were.
-  if (message.kind == Kind::kHeartbeat || (message.kind == Kind::kHello && message.flag)) {
-    const auto [joined, first] = joined_.try_emplace({from.number, from.incarnation}, message.clock);
-    if (!first && joined->second != message.clock) jumped_.insert(joined->first);
-  }
-  const bool to_server = !from.is_server;
-  if (message.kind == Kind::kPush) {
-    CheckPush(from, to, message);
-    most_under_way_ = std::max(most_under_way_, static_cast<size_t>(++under_way_[{from.number, to}]));
-  }
-  const auto lost = [this](uint64_t one_in) { return one_in > 0 && random_.OneIn(one_in); };
-  if (cut_.contains({to_server ? to : from.number, to_server ? from.number : to}) || lost(plan_.drop)) return;
-  const std::string bytes = Encode(message);
-  for (int copies = lost(plan_.duplicate) ? 2 : 1; copies > 0; --copies) {
-    const auto late = static_cast<int64_t>(lost(plan_.delay) ? random_.Below(1500) : 1);
-    In(late, [this, to_server, to, number = from.number, bytes] { Deliver(to_server, to, number, bytes); });
-  }
-}
-
-void Cluster::Deliver(bool to_server, int to, int from, const std::string& bytes) {
-  const auto lives = (to_server ? servers_ : workers_)[static_cast<size_t>(to)];
-  for (const auto& process : lives) {
-    if (!process->alive) continue;
-    if (process->frozen_until > now()) {
-      At(process->frozen_until, [this, to_server, to, from, bytes] { Deliver(to_server, to, from, bytes); });
-      return;
-    }
-    ++messages_;
-    const int64_t key[] = {now().time_since_epoch().count(), to_server ? 1 : 0, to, from};
-    trace_ = XXH3_64bits_withSeed(key, sizeof(key), trace_);
-    trace_ = XXH3_64bits_withSeed(bytes.data(), bytes.size(), trace_);
-    const auto message = Decode(bytes);
-    if (!message.ok()) return Wrong("a message is not understood");
-    if (process->is_server) {
-      if (message->incarnation >= process->welcomed[from]) process->heard[from] = now();
-      process->server->Receive(from, *message);
-    } else {
-      if (message->kind == Kind::kAck) --under_way_[{to, from}];
-      process->worker->Receive(from, *message);
-    }
-    Wake(process);
-  }
-}
-
-void Cluster::SendInRing(Process& from, Side to, const Message& message) {
-  const int number = from.number;
-  const int other = to == kNext ? NextOf(number) : (number + plan_.servers - 1) % plan_.servers;
-  if (to == kBefore && message.kind == Kind::kConfirm) {
-    const std::span<const Shard> copy = from.server->follower()->shards();
-    for (size_t slot = 0; slot < copy.size(); ++slot) {
-      for (size_t worker = 0; worker < workers_.size(); ++worker) {
-        uint64_t& there = at_next_[static_cast<size_t>(other)][slot][worker];
-        there = std::max(there, copy[slot].Next(static_cast<int>(worker)));
-      }
-    }
-  }
-  const Follower* const follower = from.server ? from.server->follower() : nullptr;
-  if (to == kBefore && message.kind == Kind::kPiece && follower->has_copy()) {
-    given_[{number, from.incarnation}] = {follower->life(), follower->position()};
-  }
-  const auto lost = [this](uint64_t one_in) { return one_in > 0 && random_.OneIn(one_in); };
-  if (severed_.contains(to == kNext ? number : other) || lost(plan_.drop)) return;
-  const std::string bytes = Encode(message);
-  for (int copies = lost(plan_.duplicate) ? 2 : 1; copies > 0; --copies) {
-    const auto late = static_cast<int64_t>(lost(plan_.delay) ? random_.Below(1500) : 1);
-    In(late, [this, other, side = to == kNext ? kBefore : kNext, bytes] { DeliverInRing(other, side, bytes); });
-  }
-}
-
-void Cluster::DeliverInRing(int to, Side from, const std::string& bytes) {
-  const auto lives = servers_[static_cast<size_t>(to)];
-  for (const auto& process : lives) {
-    if (!process->alive) continue;
-    if (process->frozen_until > now()) {
-      At(process->frozen_until, [this, to, from, bytes] { DeliverInRing(to, from, bytes); });
-      return;
-    }
-    ++messages_;
-    const int64_t key[] = {now().time_since_epoch().count(), 2, to, from};
-    trace_ = XXH3_64bits_withSeed(key, sizeof(key), trace_);
-    trace_ = XXH3_64bits_withSeed(bytes.data(), bytes.size(), trace_);
-    const auto message = Decode(bytes);
-    if (!message.ok()) return Wrong("a message between servers is not understood");
-    const bool recovering = process->server->recovering();
-    process->server->ReceiveFromServer(from, *message);
-    if (recovering && !process->server->recovering()) {
-      const auto given = given_.find({NextOf(to), message->incarnation});
-      if (process->server->recovered()) {
-        ++recoveries_;
-        const auto& known = histories_[{to, given->second.first}];
-        process->history = std::prev(known.upper_bound(given->second.second))->second;
-        histories_[{to, process->incarnation}][0] = process->history;
-      }
-      CheckRecovered(*process);
-    }
-    Wake(process);
   }
 }
 
@@ -511,374 +379,6 @@ std::string Cluster::Run() {
 void Cluster::Wrong(const std::string& what) {
   if (!wrong_.empty()) return;
   wrong_ = absl::StrCat(what, " [", now().time_since_epoch() / milliseconds(1), " ms]");
-}
-
-void Cluster::CheckApplied(Process& server, const AppliedPush& push) {
-  const uint64_t bit = uint64_t{1} << push.sequence;
-  uint64_t& applied = server.history[static_cast<size_t>(push.slot)][static_cast<size_t>(push.worker)];
-  const std::vector<uint64_t> who = {static_cast<uint64_t>(push.worker), push.sequence};
-  if ((applied & bit) != 0) Wrong(Text("applied twice: worker, step", who));
-  applied |= bit;
-  if (plan_.replicas) {
-    histories_[{server.number, server.incarnation}][server.server->position() + 1] = server.history;
-  }
-  if (push.incarnation < server.welcomed[push.worker]) Wrong(Text("applied, but fenced: worker, step", who));
-}
-
-void Cluster::CheckSent(Process& server, int worker, const Message& message) {
-  const auto w = static_cast<size_t>(worker);
-  if (message.kind == Kind::kWelcome) {
-    uint64_t& newest = server.welcomed[worker];
-    if (message.to > newest && newest > 0) server.gaps.insert(worker);
-    newest = std::max(newest, message.to);
-    uint64_t& granted = granted_[{worker, message.to}];
-    if (message.member && !message.floors.empty()) granted = std::max(granted, std::ranges::max(message.floors));
-    // Whoever comes anew belongs no more, without being given up.
-    message.member ? void(server.members.insert(worker)) : void(server.members.erase(worker));
-  }
-  if (plan_.replicas) {
-    if (message.kind == Kind::kAck) CheckTold(server, worker, message.slot, message.sequence);
-    for (size_t slot = 0; slot < message.next.size(); ++slot) CheckTold(server, worker, slot, message.next[slot]);
-  }
-  for (size_t slot = 0; slot < message.durable.size() && !plan_.replicas; ++slot) {
-    uint64_t& durable = durable_[static_cast<size_t>(server.number)][slot][w];
-    // A process that was replaced knows less, and is not believed.
-    if (&server != servers_[static_cast<size_t>(server.number)].back().get()) continue;
-    if (message.durable[slot] < durable) Wrong(Text("what was durable is not: worker, step", {w, durable}));
-    durable = std::max(durable, message.durable[slot]);
-  }
-  if (message.kind == Kind::kRefuse) {
-    const auto& lives = workers_[w];
-    if (message.to >= lives.back()->incarnation) Wrong("the newest life of a worker is refused");
-  }
-  if (message.kind == Kind::kValues || message.kind == Kind::kRows) CheckValues(server, worker, message);
-  if (message.kind == Kind::kRows) CheckRows(server, message);
-}
-
-// The worker goes on to step `clock` with these values: how far must the others have come, and what must be in them?
-void Cluster::CheckValues(Process& server, int worker, const Message& message) {
-  const Mode mode = plan_.consistency.mode;
-  const bool replaced = &server != servers_[static_cast<size_t>(server.number)].back().get();  // nobody listens to it
-  if (mode == Mode::kAsynchronous || replaced) return;
-  const uint64_t bound = mode == Mode::kStale ? plan_.consistency.bound : 0;
-  const uint64_t due = message.clock - std::min(message.clock, bound);
-  for (const int other : server.server->roster().members()) {
-    const auto& lives = workers_[static_cast<size_t>(other)];
-    const uint64_t life = server.server->roster().incarnation(other);
-    const Process& process = *lives[life - 1];
-    const uint64_t granted = granted_[{other, life}];
-    const uint64_t ended = ended_[static_cast<size_t>(other)][life];
-    // A dead one, not given up yet, has come as far as it had.
-    const uint64_t clock = process.alive ? process.worker->clock() : process.clock;
-    const std::vector<uint64_t> who = {static_cast<uint64_t>(worker), message.clock, static_cast<uint64_t>(other),
-                                       clock};
-    if (std::max(clock, granted) < due) Wrong(Text("the bound is broken: worker, step, other, its step", who));
-    // What it pushed is in there, if it could be: it was there all the time, and had kept what it pushed.
-    const uint64_t before = ended & ((uint64_t{1} << due) - 1);
-    const uint64_t in = server.history[message.slot][static_cast<size_t>(other)];
-    const bool gaps = server.gaps.contains(other) || jumped_.contains({other, life});
-    if (gaps || server.incarnation > 1 || !process.alive) continue;
-    if ((before & ~in) != 0) Wrong(Text("pushes are missing in values: worker, step, of worker, its step", who));
-  }
-}
-
-// What is sent is what was applied: no push twice, none missing, none of another table.
-void Cluster::CheckRows(Process& server, const Message& message) {
-  std::vector<float> sent(message.values.size() / sizeof(float));
-  if (std::ssize(sent) != kColumns * plan_.workers) return Wrong("rows are sent that were not asked for");
-  std::memcpy(sent.data(), message.values.data(), message.values.size());
-  const std::vector<float> expected = Expected(server, message.slot);
-  for (size_t worker = 0; worker < expected.size(); ++worker) {  // whose ids rise with their number
-    if (std::abs(sent[2 * worker] - expected[worker]) > 1e-3f) Wrong(Text("rows are not what was applied", {worker}));
-    if (sent[2 * worker + 1] != 2 * sent[2 * worker]) Wrong(Text("a row has another's values", {worker}));
-  }
-}
-
-std::vector<float> Cluster::Expected(const Process& server, size_t slot) const {
-  std::vector<float> expected;
-  const std::vector<uint64_t>& history = server.history[slot];
-  for (const uint64_t own : history) {
-    expected.push_back(static_cast<float>(std::popcount(own)));
-    if (plan_.consistency.mode != Mode::kSynchronous) continue;
-    expected.back() = 0;
-    for (uint64_t step = 0; step < plan_.steps; ++step) {
-      const auto has = [step](uint64_t steps) { return (steps >> step & 1) != 0; };
-      if (has(own)) expected.back() += 1.0f / static_cast<float>(std::ranges::count_if(history, has));
-    }
-  }
-  return expected;
-}
-
-std::vector<float> Cluster::ValuesOf(const Process& server, size_t slot) const {
-  const Shard& shard = server.server->shard(static_cast<int>(slot));
-  if (shard.rows() == nullptr) return {shard.values().begin(), shard.values().end()};
-  const auto table = slot + ids_.size() - server.history.size();
-  std::vector<float> rows(ids_[table][static_cast<size_t>(server.number)].size() * kColumns), values;
-  shard.rows()->Read(std::as_bytes(std::span(ids_[table][static_cast<size_t>(server.number)])), rows);
-  for (size_t i = 0; i < rows.size(); i += kColumns) values.push_back(rows[i]);
-  return values;
-}
-
-void Cluster::CheckExpired(Process& server) {
-  const std::vector<int>& members = server.server->roster().members();
-  for (auto member = server.members.begin(); member != server.members.end();) {
-    if (std::ranges::binary_search(members, *member)) {
-      ++member;
-      continue;
-    }
-    server.gaps.insert(*member);
-    const auto heard = server.heard.find(*member);
-    if (heard != server.heard.end() && now() - heard->second < kTiming.timeout) {
-      Wrong(Text("given up though heard: worker", {static_cast<uint64_t>(*member)}));
-    }
-    member = server.members.erase(member);
-  }
-}
-
-// A new life begins where the snapshot is, and all that was said to be durable is in it.
-void Cluster::CheckRestored(Process& server) {
-  const auto number = static_cast<size_t>(server.number);
-  const auto names = disks_[number]->List();
-  for (const std::string& name : *names) {
-    const auto end = name.find(".snapshot");
-    if (end != std::string::npos) server.history = saved_[number][std::string(name, 0, end)];
-  }
-  // With replicas it is what the next server has that counts.
-  for (size_t slot = 0; slot < server.history.size() && !plan_.replicas; ++slot) {
-    const Shard& shard = server.server->shard(static_cast<int>(slot));
-    for (size_t worker = 0; worker < workers_.size(); ++worker) {
-      const uint64_t told = durable_[number][slot][worker];
-      if (shard.Next(static_cast<int>(worker)) < told) Wrong(Text("durable pushes are lost: worker", {worker, told}));
-    }
-  }
-}
-
-void Cluster::CheckPush(const Process& worker, int server, const Message& message) {
-  const bool of_table = IsOfTable(server, message.slot);
-  if (of_table && message.packed != 0) return Wrong("rows are pushed as a payload");
-  if (!compressed() || of_table) return;
-  const auto number = static_cast<size_t>(worker.number);
-  const auto slot = static_cast<size_t>(message.slot);
-  const auto& partition = layout_[0].partitions()[static_cast<size_t>(layout_[0].OfServer(server)[slot])];
-  const Floats pushed = message.packed == 0 ? Floats::CopyOf(message.values)
-                                            : PushDecoder().Decode(message.values.first(message.packed),
-                                                                   static_cast<size_t>(partition.count));
-  if (static_cast<int64_t>(pushed.size()) != partition.count) return Wrong("a push is not what it says");
-  const Sent sent{XXH3_64bits(message.values.data(), message.values.size()), pushed.span()[number]};
-  const auto [known, first] = sent_[{server, slot, number, message.sequence}].try_emplace(worker.incarnation, sent);
-  if (!first && known->second.hash != sent.hash) {
-    Wrong(Text("what is pushed again is something else: worker, step", {number, message.sequence}));
-  }
-}
-
-std::optional<float> Cluster::Pushed(int server, size_t slot, size_t worker, uint64_t step) const {
-  if (!compressed() || IsOfTable(server, slot)) return 1.0f;
-  const auto found = sent_.find({server, slot, worker, step});
-  if (found == sent_.end()) return std::nullopt;
-  const float own = found->second.begin()->second.own;
-  for (const auto& [_, sent] : found->second) {
-    if (sent.own != own) return std::nullopt;
-  }
-  return own;
-}
-
-// What a worker's element has of these steps, if that is known.
-std::optional<float> Cluster::SumOf(int server, size_t slot, size_t worker, uint64_t steps) const {
-  float sum = 0;
-  for (; steps != 0; steps &= steps - 1) {
-    const auto pushed = Pushed(server, slot, worker, static_cast<uint64_t>(std::countr_zero(steps)));
-    if (!pushed) return std::nullopt;
-    sum += *pushed;
-  }
-  return sum;
-}
-
-// What all workers' elements have together of the means of these steps' pushes.
-std::optional<float> Cluster::MeansOf(int server, size_t slot, const std::vector<uint64_t>& history) const {
-  float means = 0;
-  for (uint64_t step = 0; step < plan_.steps; ++step) {
-    float sum = 0, pushes = 0;
-    for (size_t worker = 0; worker < history.size(); ++worker) {
-      const uint64_t bit = history[worker] & (uint64_t{1} << step);
-      const auto pushed = SumOf(server, slot, worker, bit);
-      if (!pushed) return std::nullopt;
-      sum += *pushed;
-      pushes += bit != 0 ? 1 : 0;
-    }
-    means += pushes > 0 ? sum / pushes : 0;
-  }
-  return means;
-}
-
-// What a worker is told is acknowledged is at two servers.
-void Cluster::CheckTold(Process& server, int worker, size_t slot, uint64_t next) {
-  const auto number = static_cast<size_t>(server.number);
-  const auto w = static_cast<size_t>(worker);
-  if (next > at_next_[number][slot][w])
-    Wrong(Text("acknowledged, but not at the next server: worker, step", {w, next}));
-  if (&server != servers_[number].back().get()) return;
-  uint64_t& told = told_[number][slot][w];
-  told = std::max(told, next);
-  told_history_[number][slot][w] |= server.history[slot][w] & ((uint64_t{1} << next) - 1);
-}
-
-// Its process ends, or another takes its place: who has its state now?
-void Cluster::NoteEnd(Process& server) {
-  if (!plan_.replicas || Current(true, server.number) != &server) return;
-  const Process* const next = Current(true, NextOf(server.number));
-  const bool copy = next != nullptr && next->server->follower() != nullptr && next->server->follower()->has_copy();
-  copy_at_end_[static_cast<size_t>(server.number)] = copy ? next->incarnation : 0;
-}
-
-// It has its state again, and all that workers were told of is in it, unless two servers were lost at once.
-void Cluster::CheckRecovered(Process& server) {
-  const auto number = static_cast<size_t>(server.number);
-  const Process* const next = Current(true, NextOf(server.number));
-  const bool must = copy_at_end_[number] > 0 && next != nullptr && next->incarnation == copy_at_end_[number];
-  for (size_t slot = 0; slot < server.history.size(); ++slot) {
-    const Shard& shard = server.server->shard(static_cast<int>(slot));
-    for (size_t worker = 0; worker < workers_.size(); ++worker) {
-      uint64_t& told = told_[number][slot][worker];
-      uint64_t& applied = told_history_[number][slot][worker];
-      const uint64_t is = shard.Next(static_cast<int>(worker));
-      // In BSP what was applied may be held there.
-      const bool synchronous = plan_.consistency.mode == Mode::kSynchronous;
-      const bool missing = !synchronous && (applied & ~server.history[slot][worker]) != 0;
-      if (must && (is < told || missing)) {
-        Wrong(Text("acknowledged pushes are lost: of server, worker, told, is", {number, worker, told, is}));
-      }
-      if (must) continue;
-      told = applied = 0;
-    }
-  }
-  if (!must) doubly_lost_.insert(server.number);
-  if (!must && !server.server->shard(0).has_values()) begun_anew_.insert(server.number);
-}
-
-// In the end each copy is what it is a copy of.
-void Cluster::CheckCopies() {
-  for (int number = 0; number < plan_.servers && plan_.replicas; ++number) {
-    const Server& server = *Current(true, number)->server;
-    const Follower* const follower = Current(true, NextOf(number))->server->follower();
-    for (size_t slot = 0; slot < layout_[0].OfServer(number).size(); ++slot) {
-      const Shard& shard = server.shard(static_cast<int>(slot));
-      if (!follower->has_copy()) return Wrong("there is no copy of a server");
-      const Shard& copy = follower->shards()[slot];
-      const bool same_rows = shard.rows() == nullptr || copy.rows()->Save() == shard.rows()->Save();
-      if (copy.version() != shard.version() || !std::ranges::equal(copy.values(), shard.values()) || !same_rows) {
-        return Wrong(Text("the copy of a server is another one: server, life and change of both, steps of both",
-                          {static_cast<uint64_t>(number), Current(true, number)->incarnation, server.position(),
-                           follower->life(), follower->position(), shard.version(), copy.version()}));
-      }
-    }
-  }
-}
-
-void Cluster::CheckEnd() {
-  CheckCopies();
-  const bool synchronous = plan_.consistency.mode == Mode::kSynchronous;
-  for (int number = 0; number < plan_.servers; ++number) {
-    const Process& process = *Current(true, number);
-    if (begun_anew_.contains(number)) continue;
-    for (size_t slot = 0; slot < process.history.size(); ++slot) {
-      const std::vector<float> values = ValuesOf(process, slot), expected = Expected(process, slot);
-      const bool plain = !compressed() || IsOfTable(number, slot);
-      float all = 0;
-      for (size_t worker = 0; worker < workers_.size(); ++worker) {
-        const uint64_t in = process.history[slot][worker];
-        all += values[worker];
-        const auto sum = plain ? expected[worker] : SumOf(number, slot, worker, in);
-        const bool judged = plain || !synchronous;
-        if (judged && sum && std::abs(values[worker] - *sum) > (plain && !synchronous ? 0.0f : 1e-3f)) {
-          Wrong(Text("values do not hold what was applied: of worker", {worker}));
-        }
-        // Who lived to the end, and kept all until it was safe, has lost nothing. Late steps count for nobody in BSP.
-        const uint64_t ended = ended_[worker][workers_[worker].back()->incarnation];
-        const bool lived = !gone_.contains(static_cast<int>(worker));
-        const bool once = plan_.replicas && !doubly_lost_.contains(number);
-        const bool kept = once || (plan_.retain >= plan_.steps && !lost_disks_.contains(number));
-        if (lived && !synchronous && kept && (ended & ~in) != 0) {
-          Wrong(Text("pushes are lost: of worker, steps, applied", {worker, ended, in}));
-        }
-      }
-      const auto means = MeansOf(number, slot, process.history[slot]);
-      if (synchronous && means && std::abs(all - *means) > 0.01f) Wrong("the mean of a step is no mean");
-    }
-  }
-  const std::span<const float> model = Current(false, 0)->worker->model();
-  final_model_.assign(model.begin(), model.end());
-  for (int number = 0; number < plan_.servers; ++number) {
-    const Process& process = *Current(true, number);
-    for (size_t slot = process.history.size() - ids_.size(); slot < process.history.size(); ++slot) {
-      std::ranges::copy(ValuesOf(process, slot), std::back_inserter(final_model_));
-      const size_t touched = process.server->shard(static_cast<int>(slot)).rows()->touched();
-      if (touched > workers_.size()) Wrong("a server holds rows that nobody has pushed");
-    }
-  }
-}
-
-Plan RandomPlan(uint64_t seed) {
-  support::Mutator random(seed * 0x9e3779b97f4a7c15 + 1);
-  const auto between = [&](uint64_t least, uint64_t most) {
-    return static_cast<int64_t>(least + random.Below(most - least + 1));
-  };
-  Plan plan{.seed = seed};
-  const bool crowd = random.OneIn(25);
-  plan.workers = static_cast<int>(crowd ? between(100, 130) : between(1, 8));
-  plan.servers = static_cast<int>(between(1, crowd ? 2 : 4));
-  plan.tensors = static_cast<int>(between(1, crowd ? 3 : 8));
-  plan.consistency = {static_cast<Mode>(random.Below(3)), random.Below(5)};
-  plan.steps = static_cast<uint64_t>(between(1, crowd ? 8 : 40));
-  plan.local_steps = random.Below(4) * 3;
-  plan.retain = random.OneIn(4) ? random.Below(4) : 64;
-  plan.snapshot_ms = between(50, 1500);
-  plan.compute_ms = between(1, 150);
-  const uint64_t faults = random.Below(4);
-  if (faults > 0) plan.drop = static_cast<uint64_t>(between(20, 200));
-  if (faults > 1) plan.duplicate = static_cast<uint64_t>(between(5, 100));
-  if (faults > 1) plan.delay = static_cast<uint64_t>(between(10, 100));
-  for (int64_t blows = between(0, crowd ? 60 : 12); blows > 0; --blows) {
-    Blow blow{.kind = static_cast<Blow::Kind>(random.Below(6)), .server = random.OneIn(3)};
-    if (blow.kind == Blow::Kind::kCrash || blow.kind == Blow::Kind::kTear || blow.kind == Blow::Kind::kCut) {
-      blow.server = true;
-    }
-    blow.whom = static_cast<int>(random.Below(static_cast<uint64_t>(blow.server ? plan.servers : plan.workers)));
-    blow.worker = static_cast<int>(random.Below(static_cast<uint64_t>(plan.workers)));
-    blow.at = between(0, 4000);
-    blow.lasts = random.OneIn(3) ? between(1000, 4000) : between(1, 900);
-    plan.blows.push_back(blow);
-  }
-  // The first one stays.
-  if (random.OneIn(3) && plan.workers > 1) {
-    const auto worker = static_cast<int>(between(1, static_cast<uint64_t>(plan.workers) - 1));
-    plan.blows.push_back({.whom = worker, .at = between(50, 1000), .lasts = -1});
-  }
-  // Half the workers at once, and back.
-  if (random.OneIn(6)) {
-    for (int worker = 0; worker < plan.workers; worker += 2) {
-      plan.blows.push_back({.whom = worker, .at = between(300, 600), .lasts = between(500, 3000)});
-    }
-  }
-  // Half of them with credit for one to three partitions.
-  if (random.OneIn(2)) plan.window = static_cast<size_t>(between(1, 3) * plan.workers) * sizeof(float);
-  if (random.OneIn(2)) plan.tables = static_cast<int>(between(1, 2));
-  if (random.OneIn(3)) {
-    const Compression kinds[] = {Fp16{}, Int8{}, Int4{}, TopK{.sparsity = 0.9}, Dgc{.sparsity = 0.9, .momentum = 0.5f}};
-    plan.compression = kinds[random.Below(std::size(kinds))];
-  }
-  if (random.OneIn(4)) plan.values_as = compression::PayloadKind::kInt8;
-  // Half of them with replicas, and disks that are lost.
-  if (plan.servers == 1 || random.OneIn(2)) return plan;
-  plan.replicas = true;
-  if (random.OneIn(2)) plan.retain = 0;
-  // A state is some pieces, not so many that messages which are lost keep it from coming over before the end.
-  plan.piece_bytes = static_cast<size_t>(between(100, 1000) * plan.workers);
-  for (int64_t blows = between(0, 6); blows > 0; --blows) {
-    const auto kind = random.OneIn(3) ? Blow::Kind::kSever : Blow::Kind::kLose;
-    const auto whom = static_cast<int>(random.Below(static_cast<uint64_t>(plan.servers)));
-    plan.blows.push_back({kind, true, whom, 0, between(0, 4000), between(1, 1500)});
-  }
-  return plan;
 }
 
 }  // namespace gyre::ps

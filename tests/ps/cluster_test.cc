@@ -46,12 +46,20 @@ TEST(ClusterTest, NoMoreIsUnderWayThanTheWindowHolds) {
   for (const Consistency& consistency : kEach) {
     const Plan plan{.workers = 3, .tensors = 8, .consistency = consistency, .steps = 20, .gather = true};
     for (const auto& [window, most] : {std::pair<size_t, size_t>{1, 1}, {3 * 3 * sizeof(float), 3}, {1 << 20, 8}}) {
-      Plan narrow = plan;
-      narrow.window = window;
-      Cluster cluster(narrow);
-      ASSERT_EQ(cluster.Run(), "");
-      EXPECT_EQ(cluster.most_under_way(), most);
+      for (size_t Plan::*const which : {&Plan::window, &Plan::window_of_all}) {
+        Plan narrow = plan;
+        narrow.*which = window;
+        Cluster cluster(narrow);
+        ASSERT_EQ(cluster.Run(), "");
+        EXPECT_EQ(cluster.most_under_way(), most);
+      }
     }
+    Plan lending = plan;
+    lending.lends = true;
+    lending.window_of_all = 1;
+    Cluster cluster(lending);
+    ASSERT_EQ(cluster.Run(), "");
+    EXPECT_EQ(cluster.most_under_way(), 8);
   }
 }
 

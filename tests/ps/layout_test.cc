@@ -70,7 +70,7 @@ TEST(LayoutTest, ANewServerTakesLittleMoreThanItsShare) {
 TEST(LayoutTest, PartitionsAreAsSmallAsAnEvenShareNeeds) {
   EXPECT_EQ(DefaultPartitionBytes(0, 1), 256 << 10);
   EXPECT_EQ(DefaultPartitionBytes(1'000'000, 256), 256 << 10);
-  EXPECT_EQ(DefaultPartitionBytes(25'500'000, 4), 832 << 10);
+  EXPECT_EQ(DefaultPartitionBytes(25'500'000, 4), 448 << 10);
   EXPECT_EQ(DefaultPartitionBytes(INT64_MAX / 4, 1), kPartitionBytes);
   for (const int servers : {1, 2, 3, 4, 7}) {
     const Tensor tensor{"weights", 25'500'001};

@@ -557,7 +557,9 @@ struct Weights {
   std::vector<float> values = std::vector<float>(41 * 53, 1.0f);
   std::vector<float> bias = std::vector<float>(50, -1.0f);
 
-  absl::Status Train(Communicator& world, const OptimizerConfig& config, const ReducerOptions& options, int steps) {
+  // `one_by_one`: the matrix is waited for and updated before the rest.
+  absl::Status Train(Communicator& world, const OptimizerConfig& config, const ReducerOptions& options, int steps,
+                     bool one_by_one = false) {
     auto made = DistributedOptimizer::Create(world, config, options);
     if (!made.ok()) return made.status();
     DistributedOptimizer& optimizer = **made;
@@ -574,6 +576,11 @@ struct Weights {
         }
         if (absl::Status ready = optimizer.Ready(index); !ready.ok()) return ready;
       }
+      if (one_by_one) {
+        const auto updated = optimizer.StepOne(*matrix);
+        if (!updated.ok()) return updated.status();
+        EXPECT_TRUE(*updated);
+      }
       if (const auto stepped = optimizer.Step(); !stepped.ok()) return stepped.status();
     }
     return absl::OkStatus();
@@ -586,12 +593,15 @@ TEST(CompressedOptimizer, TakesMomentumOver) {
     RunThreads(2, [&](const Rank& rank) {
       const auto runtime = JoinJob(rank);
       const Momentum momentum{.learning_rate = 0.1f, .nesterov = nesterov, .weight_decay = 0.01f};
-      Weights dense, full, sparse;
+      Weights dense, full, sparse, early;
       ASSERT_THAT(dense.Train(runtime->world(), momentum, {}, 8), IsOk());
       ReducerOptions options{.compression = Dgc{.sparsity = 0, .nesterov = nesterov}, .always_compress = true};
       ASSERT_THAT(full.Train(runtime->world(), momentum, options, 8), IsOk());
       options.compression = Dgc{.sparsity = 0.9, .nesterov = nesterov, .factor_masking = false};
       ASSERT_THAT(sparse.Train(runtime->world(), momentum, options, 8), IsOk());
+      ASSERT_THAT(early.Train(runtime->world(), momentum, options, 8, /*one_by_one=*/true), IsOk());
+      EXPECT_EQ(early.values, sparse.values);
+      EXPECT_EQ(early.bias, sparse.bias);
       int differ = 0;
       for (size_t i = 0; i < dense.values.size(); ++i) {
         ASSERT_NEAR(full.values[i], dense.values[i], 2e-5) << i;

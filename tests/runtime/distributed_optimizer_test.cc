@@ -1,5 +1,6 @@
 #include "gyre/distributed_optimizer.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
@@ -81,11 +82,77 @@ TEST(DistributedOptimizer, UpdatesAllReplicasAlike) {
   });
 }
 
+// One weight after the other, some of them before Step and some by it: as Step does it.
+TEST(DistributedOptimizer, UpdatesOneByOne) {
+  std::vector<std::vector<float>> expected;  // by step: all weights
+  for (const bool one_by_one : {false, true}) {
+    RunThreads(2, [&](const Rank& rank) {
+      Replica replica;
+      ASSERT_THAT(replica.Start(rank, Adam{.learning_rate = 0.5f}, {}), IsOk());
+      EXPECT_THAT(replica.optimizer->StepOne(4), MatchesStatus(StatusCode::kInvalidArgument, "no gradient 4"));
+      for (int step = 1; step <= 5; ++step) {
+        for (size_t p = 0; p < kParameters; ++p) ASSERT_THAT(replica.Give(rank, p, step), IsOk());
+        const std::vector<std::vector<float>> before = replica.weights;
+        for (size_t i = 0; one_by_one && i < kParameters; ++i) {
+          const size_t p = (i + static_cast<size_t>(step)) % kParameters;
+          if (i == 2) continue;
+          for (const bool first : {true, false}) {
+            const auto updated = replica.optimizer->StepOne(replica.index[p]);
+            ASSERT_THAT(updated, IsOk());
+            EXPECT_EQ(*updated, first);
+          }
+          EXPECT_EQ(replica.weights[p] == before[p], kCounts[p] == 0);
+        }
+        ASSERT_THAT(replica.optimizer->Step(), IsOk());
+        std::vector<float> all;
+        for (const auto& weights : replica.weights) all.insert(all.end(), weights.begin(), weights.end());
+        if (one_by_one) {
+          EXPECT_EQ(all, expected[static_cast<size_t>(step) - 1]);
+        } else if (rank == 0) {
+          expected.push_back(all);
+        }
+      }
+    });
+  }
+}
+
+// Weights whose gradients are rows, and those beside them.
+TEST(DistributedOptimizer, UpdatesRowsOneByOne) {
+  RunThreads(2, [](const Rank& rank) {
+    const auto runtime = JoinJob(rank);
+    std::vector<float> dense(30, 1), table(20, 1);
+    auto optimizer = DistributedOptimizer::Create(runtime->world(), Sgd{.learning_rate = 1}).value();
+    const int of_dense = optimizer->Register("dense", dense).value();
+    const int of_table = optimizer->RegisterRows("table", table, 10).value();
+    ASSERT_THAT(optimizer->Start(), IsOk());
+    for (int step = 1; step <= 3; ++step) {
+      std::ranges::fill(optimizer->gradient(of_dense), 1.0f);
+      ASSERT_THAT(optimizer->Ready(of_dense), IsOk());
+      const std::vector<int64_t> rows = {7};
+      const std::vector<float> values = {2, 4};
+      ASSERT_THAT(optimizer->ReadyRows(of_table, rows, values), IsOk());
+      for (const bool first : {true, false}) {
+        const auto updated = optimizer->StepOne(of_table);
+        ASSERT_THAT(updated, IsOk());
+        EXPECT_EQ(*updated, first);
+      }
+      std::vector<float> expected(20, 1);
+      expected[14] = static_cast<float>(1 - 2 * step);
+      expected[15] = static_cast<float>(1 - 4 * step);
+      EXPECT_EQ(table, expected);
+      EXPECT_EQ(dense, std::vector<float>(30, static_cast<float>(2 - step)));
+      ASSERT_THAT(optimizer->Step(), IsOk());
+      EXPECT_EQ(table, expected);
+      EXPECT_EQ(dense, std::vector<float>(30, static_cast<float>(1 - step)));
+    }
+  });
+}
+
 TEST(DistributedOptimizer, LeavesWeightsAloneInSkippedAndAddedUpSteps) {
   RunThreads(2, [](const Rank& rank) {
     Replica replica;
     ASSERT_THAT(replica.Start(rank, Sgd{.learning_rate = 1.0f}, {.skip_non_finite = true, .accumulate = 2}), IsOk());
-    for (const bool spoilt : {false, true}) {
+    for (const bool spoilt : {false, true, false}) {
       const std::vector<std::vector<float>> before = replica.weights;
       for (int micro = 0; micro < 2; ++micro) {
         for (size_t p = 0; p < kParameters; ++p) {
@@ -94,6 +161,10 @@ TEST(DistributedOptimizer, LeavesWeightsAloneInSkippedAndAddedUpSteps) {
           if (spoilt && rank == 1 && p == 0) gradient[3] = std::numeric_limits<float>::infinity();
           ASSERT_THAT(replica.optimizer->Ready(replica.index[p]), IsOk());
         }
+        const auto one = replica.optimizer->StepOne(replica.index[2]);
+        ASSERT_THAT(one, IsOk());
+        EXPECT_EQ(*one, micro == 1 && !spoilt);
+        EXPECT_EQ(replica.weights[2][0], before[2][0] - (*one ? 1 : 0));
         const auto summary = replica.optimizer->Step();
         ASSERT_THAT(summary, IsOk());
         EXPECT_EQ(summary->reduced, micro == 1);
@@ -106,6 +177,7 @@ TEST(DistributedOptimizer, LeavesWeightsAloneInSkippedAndAddedUpSteps) {
         EXPECT_EQ(replica.weights, before);
       } else {
         EXPECT_EQ(replica.weights[3], std::vector<float>(1000, before[3][0] - 1));
+        EXPECT_EQ(replica.weights[2][0], before[2][0] - 1) << "once";
       }
     }
   });
@@ -147,6 +219,8 @@ TEST(DistributedOptimizer, RefusesWrongRulesAndNames) {
     ASSERT_THAT(extra, IsOk());
     ASSERT_THAT(optimizer->Start(), IsOk());
     EXPECT_TRUE(optimizer->gradient(2).empty());
+    EXPECT_THAT(optimizer->StepOne(*extra), MatchesStatus(StatusCode::kFailedPrecondition, "no weights"))
+        << "though it was not given";
     optimizer->gradient(*extra)[1] = 7;
     ASSERT_THAT(optimizer->Ready(*extra), IsOk());
     ASSERT_THAT(optimizer->Missing(0), IsOk());
@@ -180,11 +254,37 @@ TEST(DistributedOptimizer, ByServersIsOneARuntimeAndAwaitsNothingBeforeItsStart)
     EXPECT_THAT(first->Ready(0), MatchesStatus(StatusCode::kFailedPrecondition, "before Start"));
     EXPECT_THAT(first->Ready(0, gradient), MatchesStatus(StatusCode::kFailedPrecondition, "before Start"));
     EXPECT_THAT(first->Missing(0), MatchesStatus(StatusCode::kFailedPrecondition, "before Start"));
+    EXPECT_THAT(first->StepOne(0), MatchesStatus(StatusCode::kFailedPrecondition, "call Step"));
     for (int i = 0; i < 2; ++i) {
       EXPECT_THAT(DistributedOptimizer::Create(runtime->world(), Sgd{}),
                   MatchesStatus(StatusCode::kFailedPrecondition, "one model a job"));
       first.reset();  // does not help
     }
+  });
+  unsetenv("GYRE_STRATEGY");
+}
+
+TEST(ParameterServerClient, TablesAreCheckedWhereTheyAreNamed) {
+  ASSERT_EQ(setenv("GYRE_STRATEGY", "ps,servers=127.0.0.1:1", 1), 0);
+  RunThreads(1, [](const Rank& rank) {
+    const auto runtime = JoinJob(rank);
+    auto client = ParameterServerClient::Create(runtime->world(), Sgd{}).value();
+    std::vector<float> weights(3);
+    ASSERT_THAT(client->Register("w", weights), IsOk());
+    EXPECT_EQ(client->RegisterTable("words", int64_t{1} << 40, 3, UniformRows{0.1f, 5}).value(), 0);
+    EXPECT_EQ(client->RegisterTable("users", 0, 1).value(), 1);
+    for (const char* name : {"w", "words"}) {
+      EXPECT_THAT(client->RegisterTable(name, 2, 2), MatchesStatus(StatusCode::kInvalidArgument, "there twice"));
+      EXPECT_THAT(client->Register(name, weights), MatchesStatus(StatusCode::kInvalidArgument, "there twice"));
+    }
+    EXPECT_THAT(client->RegisterTable("x", -1, 1), MatchesStatus(StatusCode::kInvalidArgument, "table x has -1 rows"));
+    EXPECT_THAT(client->RegisterTable("x", 1, 1, ConstantRows{NAN}),
+                MatchesStatus(StatusCode::kInvalidArgument, "table x"));
+    const int64_t id = 2;
+    EXPECT_THAT(client->PullRows(0, std::span(&id, 1), weights),
+                MatchesStatus(StatusCode::kFailedPrecondition, "Start"));
+    EXPECT_THAT(client->PushRows(0, std::span(&id, 1), weights),
+                MatchesStatus(StatusCode::kFailedPrecondition, "Start"));
   });
   unsetenv("GYRE_STRATEGY");
 }

@@ -1,4 +1,5 @@
-// Once the plan stays, a step within a host allocates nothing: neither the program's thread nor the background one.
+// Once the plan stays, a step allocates nothing: neither the program's thread nor the background one.
+#include <chrono>
 #include <thread>
 
 #include "runtime/allocation_counter.h"
@@ -70,6 +71,67 @@ TEST(ReducerAllocations, AreNoneAfterTuning) {
     EXPECT_EQ(AllocationCount() - before, 0);
     ASSERT_THAT(trainer.runtime->world().Barrier(), IsOk());
   });
+}
+
+// Between hosts: one rank each, and two of which share memory. By nominal costs, so that no call corrects
+// what algorithms are chosen by.
+TEST(ReducerAllocations, AreNoneOverHosts) {
+  for (const std::vector<int>& hosts : {std::vector<int>{1, 1}, {2, 1}}) {
+    support::RunProcesses(hosts[0] + hosts[1], [&](const Rank& rank) {
+      Trainer trainer(rank, std::vector<Parameter>(20, {{1000}}));
+      trainer.parameters.push_back({{3'000'000}});
+      RuntimeOptions options = JobOptions(rank, hosts);
+      options.algorithms = "nominal";
+      options.heartbeat_interval = std::chrono::minutes(1);  // they allocate, whatever the steps do
+      options.heartbeat_timeout = std::chrono::milliseconds(0);
+      ASSERT_THAT(trainer.StartIn(JoinJob(rank, options), {.max_norm = 1.0, .bucket_bytes = 20'000}), IsOk());
+      constexpr int kWarmUp = 20, kCounted = 60;
+      int64_t before = 0;
+      for (int step = 1; step <= kWarmUp + kCounted; ++step) {
+        if (step == kWarmUp + 1) before = AllocationCount();
+        for (int i = 0; i < trainer.reducer->size(); ++i) {
+          if (step % 2 == 0 && i == 10) std::this_thread::yield();
+          if (!trainer.reducer->Ready(i).ok()) FAIL();
+        }
+        const auto summary = trainer.reducer->Wait();
+        if (!summary.ok()) FAIL() << summary.status();
+        if (step > 2 && (summary->control_messages != 0 || summary->calls < 3)) FAIL();
+      }
+      EXPECT_EQ(AllocationCount() - before, 0);
+      ASSERT_THAT(trainer.runtime->world().Barrier(), IsOk());
+    });
+  }
+}
+
+// Of a plan by need, where each gradient is waited for: within a host and between two.
+TEST(ReducerAllocations, AreNoneOfWaitsForEachBySlices) {
+  for (const std::vector<int>& hosts : {std::vector<int>{2}, {1, 1}}) {
+    support::RunProcesses(2, [&](const Rank& rank) {
+      Trainer trainer(rank, {{{200'003}}, {{1000}}, {{0}}});
+      RuntimeOptions options = JobOptions(rank, hosts);
+      options.algorithms = "nominal";
+      options.heartbeat_interval = std::chrono::minutes(1);
+      options.heartbeat_timeout = std::chrono::milliseconds(0);
+      const std::string plan = ToText(support::Sliced(trainer.parameters));
+      ASSERT_THAT(trainer.StartIn(JoinJob(rank, options), {.plan = plan}), IsOk());
+      constexpr int kWarmUp = 20, kCounted = 100;
+      int64_t before = 0;
+      for (int step = 1; step <= kWarmUp + kCounted; ++step) {
+        if (step == kWarmUp + 1) before = AllocationCount();
+        for (const int index : trainer.index) {
+          if (!trainer.reducer->Ready(index).ok()) FAIL();
+        }
+        for (const size_t p : {1, 2, 0}) {
+          if (!trainer.reducer->WaitFor(trainer.index[p]).ok()) FAIL();
+        }
+        const auto summary = trainer.reducer->Wait();
+        if (!summary.ok()) FAIL() << summary.status();
+        if (summary->control_messages != 0 || summary->calls < 4) FAIL() << summary->calls;
+      }
+      EXPECT_EQ(AllocationCount() - before, 0);
+      ASSERT_THAT(trainer.runtime->world().Barrier(), IsOk());
+    });
+  }
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "fusion/plan.h"
 #include "gtest/gtest.h"
 #include "gyre/reducer.h"
 #include "gyre/runtime.h"
@@ -56,6 +57,26 @@ inline void Store(const TensorView& view, int64_t i, double value) {
     case DType::kBF16: static_cast<BFloat16*>(view.data)[i] = BFloat16(static_cast<float>(value)); break;
     default: static_cast<float*>(view.data)[i] = static_cast<float>(value); break;
   }
+}
+
+// In the order of parameters, in buckets of so many bytes, or one tensor.
+inline fusion::SavedPlan PlanOf(const std::vector<Parameter>& parameters, int64_t bytes) {
+  std::vector<fusion::TensorInfo> tensors;
+  std::vector<int> order;
+  for (const Parameter& each : parameters) {
+    order.push_back(static_cast<int>(tensors.size()));
+    tensors.push_back({absl::StrCat("layer", order.back()), each.count(), each.dtype});
+  }
+  return {tensors, PlanBySize(tensors, order, bytes)};
+}
+
+// Of three parameters, in buckets of their own, the first one, of more than 64,032 elements, in three slices around the
+// others; the last one has no elements.
+inline fusion::SavedPlan Sliced(const std::vector<Parameter>& parameters) {
+  fusion::SavedPlan saved = PlanOf(parameters, 1);
+  saved.plan.turns = {{0, 0, 32}, {1, 0, saved.plan.buckets[1].count}, {0, 32, 64'000}, {2, 0, 0}};
+  saved.plan.turns.push_back({0, 64'032, saved.plan.buckets[0].count - 64'032});
+  return saved;
 }
 
 // A rank with a runtime, a reducer, and parameters registered in an order of its own.

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "fusion/need_planner.h"
 #include "fusion/plan.h"
 #include "fusion/planner.h"
 #include "fusion/tuner.h"
@@ -32,28 +33,45 @@ TEST(ReducerPlanning, IsForTheLastRankAndAlikeOnAll) {
     const auto runtime = JoinJob(rank);
     ASSERT_NE(runtime, nullptr);
     std::vector<fusion::TensorInfo> tensors;
-    std::vector<double> ready, last;
+    std::vector<double> ready, last, need;
     for (int t = 0; t < 30; ++t) {
       tensors.push_back({absl::StrCat("t", t), 10'000 * (t % 4), t % 5 == 0 ? DType::kBF16 : DType::kF32});
       last.push_back(t * 1e-3);
       ready.push_back(last.back() - (t % 3 == rank ? 0 : 5e-3));
+      need.push_back(0.1 - last.back() - (t % 3 == rank ? 0 : 1e-3));
     }
     const fusion::CostModel cost{.seconds_per_bucket = 1e-4, .seconds_per_byte = 1e-7};
     // What another rank than 0 believes to be the costs makes no difference.
     const std::vector<double> grains = {0.5, 1};
-    const auto plans =
-        internal::PlanTogether(runtime->world(), tensors, ready, rank == 0 ? cost : fusion::CostModel(), grains, {});
+    const auto plan = [&](internal::PlanTimes& times) {
+      return internal::PlanTogether(runtime->world(), tensors, times, rank == 0 ? cost : fusion::CostModel(), grains,
+                                    {});
+    };
+    internal::PlanTimes together{.ready = ready, .need = std::vector<double>(30, 0.1)};
+    const auto plans = plan(together);
     ASSERT_THAT(plans, IsOk());
     EXPECT_THAT(*plans,
                 testing::ElementsAre(PlanCautiously(tensors, last, cost, 0.5), PlanCautiously(tensors, last, cost)));
     EXPECT_GT(plans->back().buckets.size(), 3u);
-    EXPECT_EQ(ready, last);
+    EXPECT_EQ(together.ready, last);
+
+    internal::PlanTimes one_by_one{.ready = ready, .need = need};
+    const auto by_need = plan(one_by_one);
+    ASSERT_THAT(by_need, IsOk());
+    for (int t = 0; t < 30; ++t) EXPECT_DOUBLE_EQ(one_by_one.need[static_cast<size_t>(t)], 0.1 - t * 1e-3);
+    EXPECT_THAT(*by_need, testing::ElementsAre(PlanByNeed(tensors, last, one_by_one.need, cost, 0.5),
+                                               PlanByNeed(tensors, last, one_by_one.need, cost)));
+    EXPECT_FALSE(by_need->back().turns.empty());
 
     for (const std::vector<int>& members : {std::vector<int>{1, 1}, {0, 1}, {1}}) {
       fusion::Plan wrong{.buckets = {{.tensors = members}}};
       EXPECT_THAT(internal::AdoptPlan(runtime->world(), tensors, wrong, {}),
                   MatchesStatus(StatusCode::kDataLoss, "rank 0"));
     }
+    fusion::Plan half = by_need->back();
+    half.turns.pop_back();
+    EXPECT_THAT(internal::AdoptPlan(runtime->world(), tensors, half, {}),
+                MatchesStatus(StatusCode::kDataLoss, "rank 0"));
   });
 }
 

@@ -46,12 +46,8 @@ HierarchicalAllReduce::Stage HierarchicalAllReduce::MakeStage(int index) {
   const int last = chunks();
   Stage stage;
   if (index >= 1 && index <= last) Between(index - 1, stage);
-  if (index >= 2) {
-    if (auto gather = Gather(index - 2)) stage.local.push_back(std::move(gather));
-  }
-  if (index < last) {
-    if (auto scatter = Scatter(index)) stage.local.push_back(std::move(scatter));
-  }
+  if (index >= 2) Gather(index - 2, stage);
+  if (index < last) Scatter(index, stage);
   return stage;
 }
 
@@ -71,13 +67,15 @@ char* HierarchicalAllReduce::Out(int64_t element_index) const {
   return static_cast<char*>(call().out.data) + element_index * element();
 }
 
-std::unique_ptr<Operation> HierarchicalAllReduce::Scatter(int64_t chunk) {
-  if (OnlyCopies()) return nullptr;
+void HierarchicalAllReduce::Scatter(int64_t chunk, Stage& stage) {
+  if (OnlyCopies()) return;
   const Range range = ChunkOf(chunk);
   const RailSlices slices = SlicesOf(range.count);
   const auto local = static_cast<size_t>(team().local_rank());
-  return LocalReduceScatter(static_cast<const char*>(call().in.data) + range.begin * element(), slices.counts,
-                            Out(range.begin + slices.begins[local]));
+  const auto scatter = CallToReduceScatter(static_cast<const char*>(call().in.data) + range.begin * element(),
+                                           slices.counts, Out(range.begin + slices.begins[local]));
+  if (!scatter) return;
+  stage.local.emplace_back(std::shared_ptr<void>(), &scatter_.emplace(team().local(), *scatter, signature()));
 }
 
 void HierarchicalAllReduce::Between(int64_t chunk, Stage& stage) {
@@ -88,9 +86,10 @@ void HierarchicalAllReduce::Between(int64_t chunk, Stage& stage) {
   const auto local = static_cast<size_t>(rail);
   const int64_t begin = range.begin + slices.begins[local], count = slices.counts[local];
   const int hosts = team().hosts();
-  std::vector<MutableBytes> blocks;
-  std::vector<Bytes> sources;
-  Schedule schedule = MakeSchedule(Collective::kAllReduce, selection_.algorithm, team().host(), hosts);
+  auto& [blocks, sources] = team().blocks();
+  blocks.clear();
+  sources.clear();
+  const Schedule& schedule = team().ScheduleOf(Collective::kAllReduce, selection_.algorithm);
   for (int block = 0; block < schedule.blocks; ++block) {
     const Range part = SliceOf(count, schedule.blocks, block, 1);
     blocks.emplace_back(reinterpret_cast<std::byte*>(Out(begin + part.begin)),
@@ -100,17 +99,19 @@ void HierarchicalAllReduce::Between(int64_t chunk, Stage& stage) {
                            blocks.back().size());
     }
   }
-  stage.network = Network(std::move(schedule), team().Rail(rail), std::move(blocks), std::move(sources));
+  stage.network = Network(schedule, team().Rail(rail), blocks, sources);
   stage.transfer = {Collective::kAllReduce, selection_.algorithm, count * element(), hosts, RailsFor(range.count)};
 }
 
-std::unique_ptr<Operation> HierarchicalAllReduce::Gather(int64_t chunk) {
+void HierarchicalAllReduce::Gather(int64_t chunk, Stage& stage) {
   const Range range = ChunkOf(chunk);
   const RailSlices slices = SlicesOf(range.count);
   const auto local = static_cast<size_t>(team().local_rank());
   char* const own = Out(range.begin + slices.begins[local]);
   ApplyResultScale(own, slices.counts[local]);
-  return LocalAllGather(own, slices.counts, Out(range.begin));
+  const auto gather = CallToAllGather(own, slices.counts, Out(range.begin));
+  if (!gather) return;
+  stage.local.emplace_back(std::shared_ptr<void>(), &gather_.emplace(team().local(), *gather, signature()));
 }
 
 }  // namespace gyre::internal

@@ -3,8 +3,14 @@
 // the least there can be (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms", JPDC 2009).
 #pragma once
 
+#include <cstdint>
+#include <memory>
+#include <optional>
+
 #include "collectives/hierarchical/layout.h"
 #include "collectives/hierarchical/operation.h"
+#include "collectives/shm/allgather.h"
+#include "collectives/shm/reduce_scatter.h"
 
 namespace gyre::internal {
 
@@ -14,8 +20,8 @@ class HierarchicalAllReduce final : public HierarchicalOperation {
 
  private:
   Stage MakeStage(int index) override;
-  std::unique_ptr<Operation> Scatter(int64_t chunk);
-  std::unique_ptr<Operation> Gather(int64_t chunk);
+  void Scatter(int64_t chunk, Stage& stage);
+  void Gather(int64_t chunk, Stage& stage);
   void Between(int64_t chunk, Stage& stage);
   int chunks() const;
   Range ChunkOf(int64_t chunk) const;
@@ -25,6 +31,8 @@ class HierarchicalAllReduce final : public HierarchicalOperation {
 
   Selection selection_;  // both: from the first stage on
   int64_t chunk_elements_ = 0;
+  std::optional<ReduceScatter> scatter_;  // these two: the stage's
+  std::optional<AllGather> gather_;       //
 };
 
 }  // namespace gyre::internal

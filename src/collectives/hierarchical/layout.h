@@ -15,8 +15,8 @@ namespace gyre::internal {
 struct RailSlices {
   RailSlices(int64_t count, int local_size, int rails, int64_t grain);
 
-  std::vector<int64_t> counts;
-  std::vector<int64_t> begins;
+  RankCounts counts;
+  RankCounts begins;
 };
 
 // Segments of all ranks of a team, put in an order in which each rail's are contiguous: by rail, then by host, then by

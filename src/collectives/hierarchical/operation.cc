@@ -1,19 +1,12 @@
 #include "collectives/hierarchical/operation.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <numeric>
 #include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "collectives/selection/algorithms.h"
-#include "collectives/shm/allgather.h"
-#include "collectives/shm/broadcast.h"
-#include "collectives/shm/reduce_scatter.h"
 
 namespace gyre::internal {
 
@@ -121,9 +114,8 @@ HierarchicalOperation::Stage HierarchicalOperation::AgreeBetweenHosts() {
   lessons_ = team_->refiner().Offer();
   const MutableBytes block = std::as_writable_bytes(std::span(lessons_));
   stage.network =
-      Network(MakeSchedule(Collective::kAllReduce, Algorithm::kRecursiveDoubling, team_->host(), team_->hosts()),
-              team_->Rail(0), {block}, {}, team_->streams(), team_->id(), number_,
-              {.dtype = DType::kF64, .op = ReduceOp::kMin});
+      Network(team_->ScheduleOf(Collective::kAllReduce, Algorithm::kRecursiveDoubling), team_->Rail(0), {&block, 1}, {},
+              team_->streams(), team_->id(), number_, {.dtype = DType::kF64, .op = ReduceOp::kMin});
   return stage;
 }
 
@@ -131,8 +123,9 @@ HierarchicalOperation::Stage HierarchicalOperation::AgreeWithinHost() {
   Stage stage;
   if (team_->local_size() == 1) return stage;
   const TensorView view(lessons_.data(), static_cast<int64_t>(sizeof(lessons_)), DType::kU8);
-  stage.local.push_back(std::make_unique<Broadcast>(team_->local(), team_->local().collective(), signature_,
-                                                    *call_.timeout, 0, view, view));
+  Broadcast& pass = passes_lessons_on_.emplace(team_->local(), team_->local().collective(), signature_, *call_.timeout,
+                                               0, view, view);
+  stage.local.emplace_back(std::shared_ptr<void>(), &pass);
   return stage;
 }
 
@@ -156,7 +149,7 @@ bool HierarchicalOperation::PollNetwork() {
   const absl::Status& status = stage_.network->status();
   if (status.ok()) {
     Learn();
-    stage_.network.reset();
+    EndNetwork();
     return true;
   }
   if (absl::IsUnavailable(status)) return false;  // Check finds out why
@@ -167,6 +160,12 @@ bool HierarchicalOperation::PollNetwork() {
 void HierarchicalOperation::Learn() {
   if (!stage_.transfer) return;
   team_->refiner().Record(*stage_.transfer, std::chrono::duration<double>(team_->Now() - stage_began_).count());
+}
+
+// Another stage will have use for it; messages have lanes of their own.
+void HierarchicalOperation::EndNetwork() {
+  if (call_.kind != CallKind::kMessage) team_->GiveExecutor(std::move(stage_.network));
+  stage_.network.reset();
 }
 
 // --- Looking for cause to end ---
@@ -324,113 +323,6 @@ std::string HierarchicalOperation::NameOf(int job_rank) const {
 bool HierarchicalOperation::AddWaits(std::vector<pollfd>& waits) const {
   if (stage_.network != nullptr) stage_.network->AddWaits(waits);
   return current_local() == nullptr;
-}
-
-// --- Parts of stages ---
-
-// Takes part of the result's scale along where the sum over all hosts could overflow without it.
-std::unique_ptr<Operation> HierarchicalOperation::LocalReduceScatter(const void* in, const Counts& counts,
-                                                                     void* out) const {
-  const DType dtype = call_.in.dtype;
-  const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
-  Call local{.kind = CallKind::kReduceScatter,
-             .in = {in, total, dtype},
-             .out = {out, counts[static_cast<size_t>(team_->local_rank())], dtype},
-             .op = PlainReduction().op,
-             .prescale = call_.prescale,
-             .postscale = EarlyScale(),
-             .counts = counts,
-             .timeout = call_.timeout};
-  if (team_->local_size() > 1) return std::make_unique<ReduceScatter>(team_->local(), local, signature_);
-  if (in != out || local.prescale != 1.0 || local.postscale != 1.0) {
-    device::Reduce(device::MakeReduction(dtype, local.op, local.prescale, local.postscale, 1), {&in, 1}, {&out, 1},
-                   total);
-  }
-  return nullptr;
-}
-
-std::unique_ptr<Operation> HierarchicalOperation::LocalAllGather(const void* in, const Counts& counts,
-                                                                 void* out) const {
-  const DType dtype = call_.in.dtype;
-  const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
-  if (team_->local_size() == 1) {
-    if (in != out && total > 0) std::memmove(out, in, static_cast<size_t>(total * DTypeSize(dtype)));
-    return nullptr;
-  }
-  const Call local{.kind = CallKind::kAllGather,
-                   .in = {in, counts[static_cast<size_t>(team_->local_rank())], dtype},
-                   .out = {out, total, dtype},
-                   .counts = counts,
-                   .timeout = call_.timeout};
-  return std::make_unique<AllGather>(team_->local(), local, signature_);
-}
-
-std::unique_ptr<Operation> HierarchicalOperation::LocalBroadcast(int local_root, void* data, int64_t count) const {
-  if (team_->local_size() == 1) return nullptr;
-  const TensorView view(data, count, call_.in.dtype);
-  return std::make_unique<Broadcast>(team_->local(), team_->local().collective(), signature_, *call_.timeout,
-                                     local_root, view, view);
-}
-
-std::unique_ptr<Operation> HierarchicalOperation::LocalBarrier() const {
-  return LocalBroadcast(0, nullptr, 0);
-}
-
-std::unique_ptr<Executor> HierarchicalOperation::Network(Schedule schedule, const std::vector<int>& ranks,
-                                                         std::vector<MutableBytes> blocks,
-                                                         std::vector<Bytes> sources) const {
-  return Network(std::move(schedule), ranks, std::move(blocks), std::move(sources), team_->streams(), team_->id(),
-                 number_, PlainReduction());
-}
-
-std::unique_ptr<Executor> HierarchicalOperation::Network(Schedule schedule, const std::vector<int>& ranks,
-                                                         std::vector<MutableBytes> blocks, std::vector<Bytes> sources,
-                                                         Streams& streams, uint64_t channel, uint64_t number,
-                                                         const device::Reduction& reduction) const {
-  ExecutorPlan plan{.schedule = std::move(schedule),
-                    .ranks = {},
-                    .names = {},
-                    .self = static_cast<int>(std::ranges::find(ranks, team_->rank()) - ranks.begin()),
-                    .blocks = std::move(blocks),
-                    .sources = std::move(sources),
-                    .reduction = reduction,
-                    .channel = channel,
-                    .call = number,
-                    .signature = signature_,
-                    .checksum = team_->checksum()};
-  for (const int rank : ranks) {
-    plan.ranks.push_back(team_->place(rank).rank);
-    plan.names.push_back(team_->RankName(rank));
-  }
-  return std::make_unique<Executor>(streams, std::move(plan));
-}
-
-bool HierarchicalOperation::OnlyCopies() const {
-  return team_->local_size() == 1 && call_.prescale == 1.0 && EarlyScale() == 1.0;
-}
-
-device::Reduction HierarchicalOperation::PlainReduction() const {
-  return {.dtype = call_.in.dtype, .op = call_.op == ReduceOp::kAverage ? ReduceOp::kSum : call_.op};
-}
-
-device::Reduction HierarchicalOperation::ResultScale() const {
-  return device::MakeReduction(call_.in.dtype, call_.op, 1.0, call_.postscale, team_->size());
-}
-
-// Half precision ends at 65504: sums that are to be scaled down must not exceed that on the way. A power of two costs
-// no precision.
-double HierarchicalOperation::EarlyScale() const {
-  const double scale = std::abs(ResultScale().scale_result);
-  const bool sums_halves = call_.in.dtype == DType::kF16 && PlainReduction().op == ReduceOp::kSum;
-  return sums_halves && scale > 0.0 && scale < 1.0 ? std::ldexp(1.0, std::ilogb(scale)) : 1.0;
-}
-
-void HierarchicalOperation::ApplyResultScale(void* data, int64_t count) const {
-  device::Reduction scale = ResultScale();
-  scale.scale_result /= EarlyScale();
-  if (scale.scale_result == 1.0 && scale.divisor == 1) return;
-  const void* const source = data;
-  device::Reduce(scale, {&source, 1}, {&data, 1}, count);
 }
 
 }  // namespace gyre::internal

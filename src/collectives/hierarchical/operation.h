@@ -7,13 +7,16 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "collectives/call.h"
 #include "collectives/executor.h"
 #include "collectives/hierarchical/team.h"
 #include "collectives/lane.h"
+#include "collectives/shm/broadcast.h"
 #include "collectives/shm/operation.h"
 
 namespace gyre::internal {
@@ -35,7 +38,7 @@ class HierarchicalOperation : public Pollable {
 
  protected:
   struct Stage {
-    std::vector<std::unique_ptr<Operation>> local;
+    absl::InlinedVector<std::shared_ptr<Operation>, 2> local;
     std::unique_ptr<Executor> network;
     std::optional<Refiner::Transfer> transfer;  // what the network has to do, where all ranks do the same
   };
@@ -56,19 +59,24 @@ class HierarchicalOperation : public Pollable {
   const Signature& signature() const { return signature_; }
   int64_t element() const { return DTypeSize(call_.in.dtype); }
 
-  // Operations of the host. `counts`: elements by local rank.
-  using Counts = std::vector<int64_t>;
-  std::unique_ptr<Operation> LocalReduceScatter(const void* in, const Counts& counts, void* out) const;
-  std::unique_ptr<Operation> LocalAllGather(const void* in, const Counts& counts, void* out) const;
+  // Operations of the host. `counts`: elements by local rank. Null: there is nothing to do, or it is done already.
+  using Counts = std::span<const int64_t>;
+  std::unique_ptr<Operation> LocalReduceScatter(const void* in, Counts counts, void* out) const;
+  std::unique_ptr<Operation> LocalAllGather(const void* in, Counts counts, void* out) const;
   std::unique_ptr<Operation> LocalBroadcast(int local_root, void* data, int64_t count) const;
   std::unique_ptr<Operation> LocalBarrier() const;
 
+  // The calls of the first two, for who has room for their operations; nothing where they would be null.
+  std::optional<Call> CallToReduceScatter(const void* in, Counts counts, void* out) const;
+  std::optional<Call> CallToAllGather(const void* in, Counts counts, void* out) const;
+
   // This rank's part of a schedule between `ranks` (of the communicator, this one among them).
   // `sources`: as ExecutorPlan has them.
-  std::unique_ptr<Executor> Network(Schedule schedule, const std::vector<int>& ranks, std::vector<MutableBytes> blocks,
-                                    std::vector<Bytes> sources = {}) const;
-  std::unique_ptr<Executor> Network(Schedule schedule, const std::vector<int>& ranks, std::vector<MutableBytes> blocks,
-                                    std::vector<Bytes> sources, Streams& streams, uint64_t channel, uint64_t number,
+  std::unique_ptr<Executor> Network(const Schedule& schedule, std::span<const int> ranks,
+                                    std::span<const MutableBytes> blocks, std::span<const Bytes> sources = {}) const;
+  std::unique_ptr<Executor> Network(const Schedule& schedule, std::span<const int> ranks,
+                                    std::span<const MutableBytes> blocks, std::span<const Bytes> sources,
+                                    Streams& streams, uint64_t channel, uint64_t number,
                                     const device::Reduction& reduction) const;
 
   // Whether LocalReduceScatter would do no more than copy: the schedule between hosts may have the input as its source.
@@ -90,6 +98,7 @@ class HierarchicalOperation : public Pollable {
   Stage AgreeBetweenHosts();
   Stage AgreeWithinHost();
   void Learn();
+  void EndNetwork();
   Operation* current_local() const;
   void TellIfQuiet(TimePoint now);
   bool CheckLocal(TimePoint now);
@@ -119,6 +128,7 @@ class HierarchicalOperation : public Pollable {
   Stage stage_;
   TimePoint stage_began_{};  // only where its transfer is timed
   size_t local_next_ = 0;
+  std::optional<Broadcast> passes_lessons_on_;
   Refiner::Lessons lessons_{Refiner::kNothing, Refiner::kNothing};  // while all agree on them
   TimePoint start_{};                                               // set by StartClock, or at the first Check
   TimePoint deadline_{};

@@ -74,7 +74,7 @@ std::unique_ptr<Executor> HierarchicalAllToAll::BetweenHosts() {
   for (size_t rank = 0; rank < receives_.size(); ++rank) {
     blocks.push_back(Part(call().out.data, receive_begins_[rank], receives_[rank], element()));
   }
-  return Network(std::move(schedule), ranks, std::move(blocks));
+  return Network(schedule, ranks, blocks);
 }
 
 absl::Status HierarchicalAllToAll::Finish() {
@@ -102,7 +102,8 @@ HierarchicalMessage::Stage HierarchicalMessage::MakeStage(int) {
   const MutableBytes block = sends ? Part(call().in.data, 0, call().in.count, DTypeSize(call().in.dtype))
                                    : Part(call().out.data, 0, call().out.count, DTypeSize(call().out.dtype));
   Stage stage;
-  stage.network = Network(schedule, ranks, {block}, {}, *lane.streams, lane.channel, ++lane.calls, PlainReduction());
+  stage.network =
+      Network(schedule, ranks, {&block, 1}, {}, *lane.streams, lane.channel, ++lane.calls, PlainReduction());
   return stage;
 }
 
@@ -110,7 +111,8 @@ HierarchicalBarrier::Stage HierarchicalBarrier::MakeStage(int index) {
   Stage stage;
   if (index == 1) {
     if (team().local_rank() == 0) {
-      stage.network = Network(DisseminationBarrier(team().host(), team().hosts()), team().Rail(0), {MutableBytes()});
+      const MutableBytes nothing;
+      stage.network = Network(DisseminationBarrier(team().host(), team().hosts()), team().Rail(0), {&nothing, 1});
     }
   } else if (auto local = LocalBarrier()) {
     stage.local.push_back(std::move(local));

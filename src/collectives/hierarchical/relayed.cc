@@ -48,7 +48,7 @@ std::unique_ptr<Executor> HierarchicalRelayedAllToAll::BetweenHosts() {
       blocks.push_back(MutableBytes(*pieces).subspan(PieceAt(host, 0), PieceAt(1, 0)));
     }
   }
-  return Network(BruckAllToAll(team().host(), team().hosts()), team().Rail(team().local_rank()), std::move(blocks));
+  return Network(BruckAllToAll(team().host(), team().hosts()), team().Rail(team().local_rank()), blocks);
 }
 
 std::unique_ptr<Operation> HierarchicalRelayedAllToAll::WithinHost() {

@@ -54,9 +54,10 @@ HierarchicalBroadcast::Stage HierarchicalBroadcast::MakeStage(int index) {
   if (index == 1 && rail < rails_) {
     const MutableBytes slice = SliceAt(data, slices_, rail, element());
     const Selection selection = team().Select(Collective::kBroadcast, call().in.bytes(), rails_);
-    Schedule schedule = MakeSchedule(Collective::kBroadcast, selection.algorithm, team().host(), hosts, root_.host);
-    std::vector<MutableBytes> blocks = BlocksOf(slice, schedule.blocks, element());
-    stage.network = Network(std::move(schedule), team().Rail(rail), std::move(blocks));
+    const Schedule schedule =
+        MakeSchedule(Collective::kBroadcast, selection.algorithm, team().host(), hosts, root_.host);
+    const std::vector<MutableBytes> blocks = BlocksOf(slice, schedule.blocks, element());
+    stage.network = Network(schedule, team().Rail(rail), blocks);
   }
   if (index == 2 && !at_root) {
     local = LocalAllGather(SliceAt(data, slices_, rail, element()).data(), slices_.counts, data);
@@ -80,9 +81,9 @@ HierarchicalReduce::Stage HierarchicalReduce::MakeStage(int index) {
   if (index == 1 && rail < rails_) {
     const MutableBytes slice = SliceAt(buffer_.data(), slices_, rail, element());
     const Selection selection = team().Select(Collective::kReduce, call().in.bytes(), rails_);
-    Schedule schedule = MakeSchedule(Collective::kReduce, selection.algorithm, team().host(), hosts, root_.host);
-    std::vector<MutableBytes> blocks = BlocksOf(slice, schedule.blocks, element());
-    stage.network = Network(std::move(schedule), team().Rail(rail), std::move(blocks));
+    const Schedule schedule = MakeSchedule(Collective::kReduce, selection.algorithm, team().host(), hosts, root_.host);
+    const std::vector<MutableBytes> blocks = BlocksOf(slice, schedule.blocks, element());
+    stage.network = Network(schedule, team().Rail(rail), blocks);
   }
   if (index == 2 && team().host() == root_.host) {
     local = LocalAllGather(OwnSlice(), slices_.counts, buffer_.data());

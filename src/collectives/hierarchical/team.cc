@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "collectives/call.h"
+#include "collectives/executor.h"
 
 namespace gyre::internal {
 
@@ -36,6 +37,15 @@ Team::Team(std::shared_ptr<Group> local, std::vector<Place> places, int self, ui
   const auto [fewest, most] = std::ranges::minmax_element(by_host_, {}, &std::vector<int>::size);
   rails_ = static_cast<int>(fewest->size());
   most_local_ = static_cast<int>(most->size());
+  by_rail_.resize(fewest->size());
+  for (size_t rail = 0; rail < by_rail_.size(); ++rail) {
+    for (const auto& one : by_host_) by_rail_[rail].push_back(one[rail]);
+  }
+  for (int rank = 0; rank < size(); ++rank) {
+    const int job_rank = place(rank).rank;
+    names_.push_back(job_rank == rank ? absl::StrCat("rank ", rank)
+                                      : absl::StrCat("rank ", rank, " (", job_rank, " in the job)"));
+  }
   std::vector<int> peers;
   for (const Place& other : places_) {
     if (other.host != host()) peers.push_back(other.rank);
@@ -43,11 +53,7 @@ Team::Team(std::shared_ptr<Group> local, std::vector<Place> places, int self, ui
   streams_ = links_.open(id_, std::move(peers));
 }
 
-std::vector<int> Team::Rail(int number) const {
-  std::vector<int> ranks;
-  for (const auto& host : by_host_) ranks.push_back(host[static_cast<size_t>(number)]);
-  return ranks;
-}
+Team::~Team() = default;
 
 std::vector<int> Team::Counterparts() const {
   std::vector<int> ranks;
@@ -58,10 +64,18 @@ std::vector<int> Team::Counterparts() const {
   return ranks;
 }
 
-std::string Team::RankName(int rank) const {
-  const int job_rank = place(rank).rank;
-  if (job_rank == rank) return absl::StrCat("rank ", rank);
-  return absl::StrCat("rank ", rank, " (", job_rank, " in the job)");
+const Schedule& Team::ScheduleOf(Collective operation, Algorithm algorithm) {
+  const auto [entry, is_new] = schedules_.try_emplace({operation, algorithm});
+  if (is_new) entry->second = MakeSchedule(operation, algorithm, host(), hosts());
+  return entry->second;
+}
+
+std::unique_ptr<Executor> Team::TakeExecutor() {
+  return std::move(spare_executor_);
+}
+
+void Team::GiveExecutor(std::unique_ptr<Executor> executor) {
+  spare_executor_ = std::move(executor);
 }
 
 Team::MessageLane& Team::LaneOf(int from, int to) {

@@ -13,16 +13,22 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collectives/lane.h"
+#include "collectives/schedule/schedule.h"
+#include "collectives/selection/algorithms.h"
 #include "collectives/selection/refiner.h"
 #include "collectives/selection/selector.h"
 #include "collectives/shm/group.h"
+#include "net/bytes.h"
 #include "transport/signature.h"
 #include "transport/streams.h"
 
 namespace gyre::internal {
+
+class Executor;
 
 // Where a rank of a communicator is.
 struct Place {
@@ -61,6 +67,7 @@ class Team {
   // `local`: the group of those of `places` that are on this host. `self`: this rank in the communicator. `id`: the
   // communicator's, unique in the job.
   Team(std::shared_ptr<Group> local, std::vector<Place> places, int self, uint64_t id, TeamLinks links);
+  ~Team();
 
   int rank() const { return self_; }
   int size() const { return static_cast<int>(places_.size()); }
@@ -76,7 +83,9 @@ class Team {
   int rails() const { return rails_; }
   int most_local() const { return most_local_; }  // ranks of the largest host
   const std::vector<int>& on_host(int host) const { return by_host_[static_cast<size_t>(host)]; }  // by local number
-  std::vector<int> Rail(int number) const;  // by host: its rank, in the communicator
+
+  // By host: its rank, in the communicator.
+  const std::vector<int>& Rail(int number) const { return by_rail_[static_cast<size_t>(number)]; }
 
   // The other ranks on this one's rail, as ranks of the job; empty where it is on none.
   std::vector<int> Counterparts() const;
@@ -88,7 +97,7 @@ class Team {
   }
 
   // "rank 2", or "rank 2 (5 in the job)".
-  std::string RankName(int rank) const;
+  const std::string& RankName(int rank) const { return names_[static_cast<size_t>(rank)]; }
 
   // --- Collectives: for whoever drives lane() ---
 
@@ -103,6 +112,17 @@ class Team {
   TimePoint Now() const { return links_.now ? links_.now() : std::chrono::steady_clock::now(); }
   Streams& streams() { return *streams_; }
   uint64_t NextCall(const Signature& signature);
+
+  // What calls take again, so that calls like those before allocate nothing: the schedule between hosts of an operation
+  // without a root, room for lists of blocks, and an executor that is done (null: there is none).
+  const Schedule& ScheduleOf(Collective operation, Algorithm algorithm);
+  struct Blocks {
+    std::vector<MutableBytes> blocks;
+    std::vector<Bytes> sources;
+  };
+  Blocks& blocks() { return blocks_; }
+  std::unique_ptr<Executor> TakeExecutor();
+  void GiveExecutor(std::unique_ptr<Executor> executor);
 
   // --- Messages between hosts: each direction of each pair has a lane and a stream of its own ---
 
@@ -153,11 +173,16 @@ class Team {
   const uint64_t id_;
   const TeamLinks links_;
   std::vector<std::vector<int>> by_host_;
+  std::vector<std::vector<int>> by_rail_;
+  std::vector<std::string> names_;  // by rank
   int rails_ = 0;
   int most_local_ = 0;
   std::unique_ptr<Streams> streams_;
   Refiner refiner_;
   uint64_t calls_ = 0;
+  std::map<std::pair<Collective, Algorithm>, Schedule> schedules_;
+  Blocks blocks_;
+  std::unique_ptr<Executor> spare_executor_;
   std::atomic<bool> announced_{false};
   std::atomic<bool> told_{false};
 

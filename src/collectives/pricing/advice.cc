@@ -25,6 +25,7 @@ absl::Status Check(const AdviceQuestion& q) {
       {"the number of servers", q.most_servers >= 0},
       {"the share that compression leaves", q.compression > 0 && q.compression <= 1},
       {"the share of sparse gradients", q.sparse_share > 0 && q.sparse_share <= 1},
+      {"the share of rounded values", q.rounded_values > 0 && q.rounded_values <= 1},
       {"the rate of a codec", q.coded_bytes_per_second > 0}};
   for (const auto& [what, good] : checks) {
     if (!good) return absl::InvalidArgumentError(absl::StrCat(what, " is out of its range"));
@@ -70,23 +71,34 @@ double InStep(const AdviceQuestion& q, const ServerLoad& load) {
   return load.latency_seconds + std::max(load.link_seconds, q.hosts * q.workers_per_host * load.server_seconds);
 }
 
+// Seconds a byte of the model that a worker encodes and decodes, and that a server decodes and adds up.
+double CodedByWorker(const AdviceQuestion& q, const ServedShares& shares) {
+  return ((shares.pushes < 1 ? 1 : 0) + (shares.values < 1 ? 1 : 0)) / q.coded_bytes_per_second;
+}
+double AddedByServer(const AdviceQuestion& q, const ServedShares& shares) {
+  return 1 / q.reduced_bytes_per_second + (shares.pushes < 1 ? 1 / q.coded_bytes_per_second : 0);
+}
+
 }  // namespace
 
-ServerLoad LoadOfServersApart(const AdviceQuestion& q, int servers) {
-  const double part = q.model_bytes / servers;
-  return {.link_seconds = q.workers_per_host * q.model_bytes / q.bytes_per_second,
-          .server_seconds = part / std::min(q.bytes_per_second, q.reduced_bytes_per_second),
+ServerLoad LoadOfServersApart(const AdviceQuestion& q, int servers, const ServedShares& shares) {
+  const double part = q.model_bytes / servers, fuller = std::max(shares.pushes, shares.values);
+  return {.link_seconds =
+              q.model_bytes * std::max(q.workers_per_host * fuller / q.bytes_per_second, CodedByWorker(q, shares)),
+          .server_seconds = part * std::max(fuller / q.bytes_per_second, AddedByServer(q, shares)),
           .latency_seconds = 2 * q.latency};
 }
 
 // Shares that have all links equally full: of a server on a host of its own, and of one beside workers.
-ServerLoad LoadOfServersBeside(const AdviceQuestion& q, int more) {
+ServerLoad LoadOfServersBeside(const AdviceQuestion& q, int more, const ServedShares& shares) {
   const double n = q.hosts, k = more, d = n * n + k * n - 2 * k;
   const double own = more == 0 ? 0 : 2 * (n - 1) / d, beside = (n - k) / d;
-  const double elsewhere = q.model_bytes * (1 - beside);
-  return {.link_seconds = q.workers_per_host * elsewhere / q.bytes_per_second,
-          .server_seconds = std::max(2 * (n - 1) / d * q.model_bytes / q.bytes_per_second,
-                                     std::max(own, beside) * q.model_bytes / q.reduced_bytes_per_second),
+  const double elsewhere = q.model_bytes * (1 - beside), fuller = std::max(shares.pushes, shares.values);
+  // Each way of a link carries pushes of its workers or to its server, and values.
+  const double sent = (shares.pushes + shares.values) * (n - 1) / d * q.model_bytes / q.bytes_per_second;
+  return {.link_seconds = std::max(q.workers_per_host * fuller * elsewhere / q.bytes_per_second,
+                                   q.model_bytes * CodedByWorker(q, shares)),
+          .server_seconds = std::max(sent, std::max(own, beside) * q.model_bytes * AddedByServer(q, shares)),
           .latency_seconds = 2 * q.latency};
 }
 
@@ -108,8 +120,20 @@ absl::StatusOr<std::vector<Advice>> Advise(const AdviceQuestion& question) {
   }
   if (q.sparse_share < 1 && q.hosts > 1) advice.push_back({"allreduce, sparse", 0, Sparse(q), kLossy});
   if (q.hosts > 1) advice.push_back({"servers beside workers", 0, InStep(q, LoadOfServersBeside(q, 0))});
+  std::vector<std::pair<std::string, ServedShares>> coded_ways;
+  for (const auto& [name, pushes] : {std::pair("compressed", q.compression), {"sparse pushes", q.sparse_share}}) {
+    if (pushes < 1) coded_ways.push_back({absl::StrCat(", ", name), {pushes, q.rounded_values}});
+  }
+  for (const auto& [name, shares] : coded_ways) {
+    if (q.hosts == 1) break;
+    advice.push_back(
+        {absl::StrCat("servers beside workers", name), 0, InStep(q, LoadOfServersBeside(q, 0, shares)), kLossy});
+  }
   for (int k = 1; k <= q.most_servers; ++k) {
     advice.push_back({"servers apart", k, InStep(q, LoadOfServersApart(q, k))});
+    for (const auto& [name, shares] : coded_ways) {
+      advice.push_back({absl::StrCat("servers apart", name), k, InStep(q, LoadOfServersApart(q, k, shares)), kLossy});
+    }
     if (q.hosts > 1 && k < q.hosts) {
       advice.push_back({"servers apart and beside workers", k, InStep(q, LoadOfServersBeside(q, k))});
     }

@@ -53,10 +53,11 @@ void Refiner::Record(const Transfer& transfer, double seconds) {
 Refiner::Lessons Refiner::Offer() const {
   Lessons lessons = {kNothing, kNothing};
   for (size_t kind = 0; kind < lessons.size(); ++kind) {
-    std::vector<double> ratios = ratios_[kind];
-    if (ratios.size() < kFewest) continue;
-    const auto quartile = ratios.begin() + static_cast<int64_t>(ratios.size() / 4);
-    std::ranges::nth_element(ratios, quartile);
+    if (ratios_[kind].size() < kFewest) continue;
+    std::array<double, kMost> sorted{};
+    const auto end = std::ranges::copy(ratios_[kind], sorted.begin()).out;
+    std::sort(sorted.begin(), end);
+    const auto quartile = sorted.begin() + static_cast<int64_t>(ratios_[kind].size() / 4);
     lessons[kind] = std::clamp(*quartile, 1 / kMostCorrection, kMostCorrection);
   }
   return lessons;

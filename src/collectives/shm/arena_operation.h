@@ -10,8 +10,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "collectives/shm/operation.h"
 
 namespace gyre::internal {
@@ -31,7 +31,7 @@ class Copies {
     int64_t bytes;
     int64_t block;  // most bytes at a time
   };
-  std::vector<Copy> copies_;
+  absl::InlinedVector<Copy, 8> copies_;
   size_t next_ = 0;
 };
 

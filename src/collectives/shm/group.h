@@ -119,10 +119,14 @@ class Group {
   std::optional<shm::LastWords::Content> OwnLastWords() const { return head(self_).last_words.Read(); }
   std::optional<shm::LastWords::Content> FindLastWords() const;
 
+  // How often other members have opened memory of the member's GPU that it shares with them, and not closed it again.
+  std::atomic<int32_t>& gpu_areas_open(int member) const { return head(member).gpu_areas_open; }
+
  private:
   // At the start of each member's region.
   struct RegionHead {
     shm::LastWords last_words;
+    std::atomic<int32_t> gpu_areas_open;
   };
 
   Group(std::shared_ptr<shm::Node> node, std::vector<int> ranks, int self, const GroupLayout& layout,

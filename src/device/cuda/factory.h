@@ -1,4 +1,6 @@
-// GPUs by CUDA.
+// GPUs by CUDA, through libgyre_cuda.so, which is loaded when either function is called first and lies beside libgyre.
+// Both end in kUnimplemented where it cannot be loaded, and say where it was looked for; in kFailedPrecondition where
+// it is another Gyre's.
 #pragma once
 
 #include <memory>
@@ -12,9 +14,9 @@ namespace gyre::device::cuda {
 // GPU.
 absl::StatusOr<int> CountGpus();
 
-// GPU `ordinal` of CountGpus(). Makes its primary context, which takes some 100 ms the first time in a process. Calls
-// from a thread whose current GPU is another one make that one's context as well, when they turn back to it: choose the
-// GPU (cudaSetDevice) in threads that call often.
+// GPU `ordinal` of CountGpus(). Makes its primary context, which takes some 100 ms the first time in a process, and no
+// other GPU's. Calls from a thread whose current GPU is another one turn to this one and back: choose the GPU
+// (cudaSetDevice) in threads that call often.
 absl::StatusOr<std::unique_ptr<Gpu>> OpenGpu(int ordinal);
 
 }  // namespace gyre::device::cuda

@@ -1,91 +1,36 @@
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "device/cuda/factory.h"
+#include "device/cuda/call.h"
+#include "device/cuda/codecs.h"
 #include "device/cuda/launch.cuh"
+#include "device/cuda/open.h"
+#include "device/cuda/sharing.h"
+#include "device/cuda/tables.h"
 #include "gyre/status_macros.h"
 
 namespace gyre::device::cuda {
 
 namespace {
 
-absl::Status ToStatus(cudaError_t error, std::string_view what) {
-  if (error == cudaSuccess) return absl::OkStatus();
-  const std::string text =
-      absl::StrCat(ToAbsl(what), ": ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")");
-  switch (error) {
-    case cudaErrorMemoryAllocation: return absl::ResourceExhaustedError(text);
-    case cudaErrorInvalidValue:
-    case cudaErrorInvalidDevice: return absl::InvalidArgumentError(text);
-    case cudaErrorNoDevice:
-    case cudaErrorInsufficientDriver:
-    case cudaErrorStubLibrary: return absl::UnavailableError(text);
-    default: return absl::InternalError(text);
-  }
-}
-
-cudaStream_t AsCuda(Gpu::Stream stream) {
-  return static_cast<cudaStream_t>(stream);
-}
-
-// Makes a GPU this thread's for as long as it lives: CUDA's calls act on the thread's current one, and what the
-// program has chosen is not ours to change.
-class Current {
- public:
-  explicit Current(int ordinal) {
-    error_ = cudaGetDevice(&before_);
-    if (error_ != cudaSuccess || before_ == ordinal) return;
-    error_ = cudaSetDevice(ordinal);
-    changed_ = error_ == cudaSuccess;
-  }
-  ~Current() {
-    if (changed_) cudaSetDevice(before_);
-  }
-  Current(const Current&) = delete;
-  Current& operator=(const Current&) = delete;
-
-  absl::Status status() const { return ToStatus(error_, "choosing the GPU"); }
-
- private:
-  int before_ = 0;
-  bool changed_ = false;
-  cudaError_t error_;
-};
-
-class CudaGpu;
-
-// The segments, and behind them the tiles.
-class CudaTable final : public Gpu::Table {
- public:
-  CudaTable(Gpu& gpu, PackTable host, void* memory) : gpu_(gpu), host_(std::move(host)), memory_(memory) {}
-  ~CudaTable() override { gpu_.Free(memory_); }
-
-  const PackTable& host() const override { return host_; }
-
-  Tiles tiles() const {
-    const auto* segments = static_cast<const Segment*>(memory_);
-    return {.segments = segments,
-            .tiles = reinterpret_cast<const Tile*>(segments + host_.segments.size()),
-            .tile_count = static_cast<int>(host_.tiles.size()),
-            .buffer_dtype = host_.buffer_dtype};
-  }
-
- private:
-  Gpu& gpu_;
-  const PackTable host_;
-  void* const memory_;
-};
-
 class CudaGpu final : public Gpu {
  public:
-  CudaGpu(int ordinal, std::string name, int multiprocessors)
-      : ordinal_(ordinal), name_(std::move(name)), multiprocessors_(multiprocessors) {}
+  CudaGpu(int ordinal, const cudaDeviceProp& properties)
+      : ordinal_(ordinal),
+        name_(properties.name),
+        uuid_(properties.uuid.bytes, sizeof properties.uuid.bytes),
+        multiprocessors_(properties.multiProcessorCount),
+        tables_(ordinal),
+        sharing_(ordinal),
+        codecs_(MakeCodecs(ordinal, multiprocessors_)) {}
 
   std::string name() const override { return name_; }
+  int ordinal() const override { return ordinal_; }
+  std::string uuid() const override { return uuid_; }
+  GpuSharing& sharing() override { return sharing_; }
 
   absl::StatusOr<void*> Allocate(int64_t bytes) override {
     return On<void*>(
@@ -120,40 +65,84 @@ class CudaGpu final : public Gpu {
     return On([&] { return cudaStreamSynchronize(AsCuda(stream)); }, "waiting for a stream");
   }
 
+  absl::StatusOr<Event> CreateEvent() override {
+    return On<Event>(
+        [](Event* event) {
+          cudaEvent_t made = nullptr;
+          const auto error = cudaEventCreateWithFlags(&made, cudaEventDisableTiming);
+          *event = made;
+          return error;
+        },
+        "making an event");
+  }
+
+  void DestroyEvent(Event event) override {
+    const Current current(ordinal_);
+    cudaEventDestroy(EventOf(event));
+  }
+
+  absl::Status Record(Event event, Stream stream) override {
+    cudaStreamCaptureStatus captured = cudaStreamCaptureStatusNone;
+    RETURN_IF_ERROR(
+        On([&] { return cudaStreamIsCapturing(AsCuda(stream), &captured); }, "asking what a stream is used for"));
+    if (captured != cudaStreamCaptureStatusNone) {
+      return absl::FailedPreconditionError("the stream is being captured into a graph, which cannot hold this call");
+    }
+    return On([&] { return cudaEventRecord(EventOf(event), AsCuda(stream)); }, "recording an event");
+  }
+
+  absl::Status Wait(Stream stream, Event event) override {
+    return On([&] { return cudaStreamWaitEvent(AsCuda(stream), EventOf(event), cudaEventWaitDefault); },
+              "having a stream wait for an event");
+  }
+
+  absl::StatusOr<bool> Done(Event event) override {
+    bool done = true;
+    RETURN_IF_ERROR(On(
+        [&] {
+          const auto error = cudaEventQuery(EventOf(event));
+          done = error != cudaErrorNotReady;
+          return done ? error : cudaSuccess;
+        },
+        "asking for an event"));
+    return done;
+  }
+
+  absl::Status Pin(void* memory, int64_t bytes) override {
+    return On([&] { return cudaHostRegister(memory, static_cast<size_t>(bytes), cudaHostRegisterPortable); },
+              absl::StrCat("pinning ", bytes, " bytes of host memory"));
+  }
+
+  void Unpin(void* memory) override {
+    const Current current(ordinal_);
+    cudaHostUnregister(memory);
+  }
+
   absl::Status Copy(void* to, const void* from, int64_t bytes, Stream stream) override {
     if (bytes <= 0) return absl::OkStatus();
     return On([&] { return cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, AsCuda(stream)); },
               absl::StrCat("copying ", bytes, " bytes"));
   }
 
-  absl::StatusOr<std::unique_ptr<Table>> Upload(PackTable table) override {
-    const size_t segments = table.segments.size() * sizeof(Segment);
-    const size_t tiles = table.tiles.size() * sizeof(Tile);
-    ASSIGN_OR_RETURN(void* const memory, Allocate(static_cast<int64_t>(segments + tiles)));
-    auto uploaded = std::make_unique<CudaTable>(*this, std::move(table), memory);
-    const PackTable& host = uploaded->host();
-    RETURN_IF_ERROR(On(
-        [&] {
-          auto error = cudaMemcpy(memory, host.segments.data(), segments, cudaMemcpyHostToDevice);
-          if (error != cudaSuccess) return error;
-          error = cudaMemcpy(static_cast<char*>(memory) + segments, host.tiles.data(), tiles, cudaMemcpyHostToDevice);
-          // What is pageable may still be on its way, and streams of ours do not wait for the default one.
-          return error == cudaSuccess ? cudaStreamSynchronize(cudaStreamLegacy) : error;
-        },
-        "copying a table of tensors"));
-    return uploaded;
+  absl::Status Zero(void* memory, int64_t bytes, Stream stream) override {
+    if (bytes <= 0) return absl::OkStatus();
+    return On([&] { return cudaMemsetAsync(memory, 0, static_cast<size_t>(bytes), AsCuda(stream)); },
+              absl::StrCat("clearing ", bytes, " bytes"));
+  }
+
+  absl::StatusOr<std::unique_ptr<Table>> Upload(PackTable table, Stream used_on) override {
+    return tables_.Upload(std::move(table), used_on);
   }
 
   absl::Status Pack(const Table& table, void* buffer, double scale, Stream stream) override {
     RETURN_IF_ERROR(CheckScale(table.host(), scale));
-    const auto& tiles = static_cast<const CudaTable&>(table);
-    return On([&] { return LaunchPack(tiles.tiles(), buffer, static_cast<float>(scale), AsCuda(stream)); }, "packing");
+    return On([&] { return LaunchPack(Tables::TilesOf(table), buffer, static_cast<float>(scale), AsCuda(stream)); },
+              "packing");
   }
 
   absl::Status Unpack(const Table& table, const void* buffer, double scale, Stream stream) override {
     RETURN_IF_ERROR(CheckScale(table.host(), scale));
-    const auto& tiles = static_cast<const CudaTable&>(table);
-    return On([&] { return LaunchUnpack(tiles.tiles(), buffer, static_cast<float>(scale), AsCuda(stream)); },
+    return On([&] { return LaunchUnpack(Tables::TilesOf(table), buffer, static_cast<float>(scale), AsCuda(stream)); },
               "unpacking");
   }
 
@@ -182,15 +171,17 @@ class CudaGpu final : public Gpu {
         "looking for what is not finite");
   }
 
+  absl::Status AddSquares(ConstTensorView view, double* parts, Stream stream) override {
+    return On([&] { return LaunchAddSquares(view.data, view.dtype, view.count, parts, AsCuda(stream)); },
+              "summing squares up");
+  }
+
+  GpuCodecs& codecs() override { return *codecs_; }
+
  private:
   template <typename Call>
   absl::Status On(const Call& call, std::string_view what) {
-    const Current current(ordinal_);
-    RETURN_IF_ERROR(current.status());
-    cudaGetLastError();  // an earlier call's, which has been reported: launches ask for theirs
-    const cudaError_t error = call();
-    if (error != cudaSuccess) cudaGetLastError();
-    return ToStatus(error, what);
+    return cuda::On(ordinal_, call, what);
   }
 
   template <typename Made, typename Call>
@@ -201,27 +192,30 @@ class CudaGpu final : public Gpu {
   }
 
   const int ordinal_;
-  const std::string name_;
+  const std::string name_, uuid_;
   const int multiprocessors_;
+  Tables tables_;
+  CudaSharing sharing_;
+  const std::unique_ptr<GpuCodecs> codecs_;
 };
 
 }  // namespace
 
-absl::StatusOr<int> CountGpus() {
+absl::StatusOr<int> CountCudaGpus() {
   int count = 0;
   RETURN_IF_ERROR(ToStatus(cudaGetDeviceCount(&count), "looking for GPUs"));
   return count;
 }
 
-absl::StatusOr<std::unique_ptr<Gpu>> OpenGpu(int ordinal) {
-  ASSIGN_OR_RETURN(const int count, CountGpus());
+absl::StatusOr<std::unique_ptr<Gpu>> OpenCudaGpu(int ordinal) {
+  ASSIGN_OR_RETURN(const int count, CountCudaGpus());
   if (ordinal < 0 || ordinal >= count) {
     return absl::InvalidArgumentError(absl::StrCat("there is no GPU ", ordinal, ", but ", count, " of them"));
   }
   cudaDeviceProp properties;
   RETURN_IF_ERROR(ToStatus(cudaGetDeviceProperties(&properties, ordinal), "asking what the GPU is"));
   RETURN_IF_ERROR(ToStatus(cudaInitDevice(ordinal, 0, 0), "opening the GPU"));
-  return std::make_unique<CudaGpu>(ordinal, properties.name, properties.multiProcessorCount);
+  return std::make_unique<CudaGpu>(ordinal, properties);
 }
 
 }  // namespace gyre::device::cuda

@@ -3,9 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "cuda_runtime_api.h"
 #include "device/gpu.h"
+#include "device/gpu_codecs.h"
+#include "device/kernels/dgc.h"
+#include "device/kernels/quantize.h"
 #include "gyre/dtype.h"
 
 namespace gyre::device::cuda {
@@ -37,5 +41,20 @@ cudaError_t LaunchReduce(DType dtype, ReduceOp op, const Operands& operands, int
 
 cudaError_t LaunchCountNonFinite(const void* data, DType dtype, int64_t count, uint64_t* found, int multiprocessors,
                                  cudaStream_t stream);
+
+cudaError_t LaunchAddSquares(const void* data, DType dtype, int64_t count, double* parts, cudaStream_t stream);
+
+cudaError_t LaunchSelectLargest(const kernels::DgcTable& table, DType gradients, const kernels::DgcStep& step,
+                                int multiprocessors, cudaStream_t stream);
+
+cudaError_t LaunchQuantize(Quantizer kind, const kernels::Quantization& q, int multiprocessors, cudaStream_t stream);
+cudaError_t LaunchDequantizeAdd(Quantizer kind, const kernels::Dequantization& d, int multiprocessors,
+                                cudaStream_t stream);
+
+// At most kSparseBatch at once: they are passed to the kernel by value.
+constexpr int kSparseBatch = 48;
+cudaError_t LaunchEncodeSparse(std::span<const kernels::SparseEncoding> tensors, kernels::SparseValues values,
+                               cudaStream_t stream);
+cudaError_t LaunchDecodeAddSparse(std::span<const kernels::SparseDecoding> payloads, cudaStream_t stream);
 
 }  // namespace gyre::device::cuda

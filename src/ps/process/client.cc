@@ -19,6 +19,10 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Create(ClientOptions options,
   std::unique_ptr<Client> client(new Client(std::move(options), std::move(layout), std::move(loop)));
   WorkerOptions worker = client->options_.worker;
   worker.make = [c = client.get()](int server, size_t count) { return c->Make(server, count); };
+  worker.lends = [c = client.get()](int server) {
+    const Link* const link = c->peers_[static_cast<size_t>(server)].link.get();
+    return link != nullptr && link->lends();
+  };
   ASSIGN_OR_RETURN(client->worker_, Worker::Create(worker, client->layout_, weights, client->clock_, *client, *client));
   ASSIGN_OR_RETURN(client->thread_, StartThread("speak with parameter servers", [c = client.get()] { c->Run(); }));
   return client;

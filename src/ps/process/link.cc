@@ -1,5 +1,7 @@
 #include "ps/process/link.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -10,6 +12,7 @@
 #include <cerrno>
 #include <chrono>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -31,6 +34,8 @@ constexpr uint32_t kMostHeadBytes =
 constexpr size_t kStagingBytes = 64 << 10;
 constexpr size_t kBytesAtOnce = 8 << 20;  // then others have their turn
 constexpr size_t kPiecesAtOnce = 16;
+constexpr int kMostUnsent =
+    384 << 10;  // bytes that wait in the system: some ms of 1 Gbit/s, until they are looked after
 
 // Hosts are told apart by it as by the rest of the library, although memory could be shared across namespaces. These
 // have the same number on many machines, so which boot of which machine it is, belongs to it.
@@ -48,6 +53,8 @@ std::string ThisHost() {
 absl::StatusOr<std::unique_ptr<Link>> Link::Create(EventLoop& loop, UniqueFd fd, uint64_t epoch, std::string host,
                                                    Events events) {
   RETURN_IF_ERROR(SetNonBlocking(fd.get(), true));
+  // What the system has taken goes in its order. Not of all sockets, and no more than a wish.
+  setsockopt(fd.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kMostUnsent, sizeof(kMostUnsent));
   std::unique_ptr<Link> link(new Link(loop, std::move(fd), epoch, std::move(host), std::move(events)));
   RETURN_IF_ERROR(loop.Add(link->fd_.get(), EPOLLIN, [link = link.get()](uint32_t ready) { link->OnReady(ready); }));
   return link;
@@ -104,7 +111,13 @@ void Link::Send(const Message& message) {
   // Its head tells it from all others; its floats may have been made anew.
   const auto waits = [&out](const Outgoing& other) { return other.head == out.head; };
   if ((out.keeper || message.kind == Kind::kInit) && std::ranges::any_of(queue_, waits)) return;
-  queue_.push_back(std::move(out));
+  queue_.insert(message.kind == Kind::kAck ? PlaceOfAck() : queue_.end(), std::move(out));
+}
+
+// Before floats that wait: for an acknowledgement somebody holds others back. Behind what is half sent.
+std::deque<Link::Outgoing>::iterator Link::PlaceOfAck() {
+  const auto first = sent_ > 0 ? std::next(queue_.begin()) : queue_.begin();
+  return std::find_if(first, queue_.end(), [](const Outgoing& waits) { return !waits.floats.empty(); });
 }
 
 // Says where the message's floats are, instead of sending them. False: they have to be sent.

@@ -57,6 +57,7 @@ class Link {
   void Send(const Message& message);
   void Flush();
   bool idle() const { return queue_.empty(); }
+  bool lends() const { return lending_; }  // the other side reads floats of the arena where they are
 
   // The other side has said nothing for half the time-out or longer, but its process is one of this host, which nothing
   // holds up: it waits for a processor. Not believed for ever.
@@ -88,6 +89,7 @@ class Link {
   void TakeLent(const Frame& frame);
   void TakeReturned(std::string_view payload);
   bool Lend(const Message& message);
+  std::deque<Outgoing>::iterator PlaceOfAck();
   void GiveBack();
   void Finish();
   std::span<iovec> Gather();

@@ -86,7 +86,7 @@ std::string Encode(const CallNotice& notice) {
     writer.U8(notice.signature.kind);
     writer.U8(notice.signature.dtype);
     writer.U8(notice.signature.op);
-    writer.U8(notice.signature.reserved);
+    writer.U8(notice.signature.device);
     writer.I32(notice.signature.root);
     writer.U64(static_cast<uint64_t>(notice.signature.count));
     writer.U64(notice.signature.digest);
@@ -101,7 +101,7 @@ absl::StatusOr<CallNotice> DecodeCallNotice(std::string_view payload) {
   notice.signature.kind = reader.U8();
   notice.signature.dtype = reader.U8();
   notice.signature.op = reader.U8();
-  notice.signature.reserved = reader.U8();
+  notice.signature.device = reader.U8();
   notice.signature.root = reader.I32();
   notice.signature.count = static_cast<int64_t>(reader.U64());
   notice.signature.digest = reader.U64();

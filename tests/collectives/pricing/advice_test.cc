@@ -81,6 +81,31 @@ TEST(AdviceTest, SeveralWorkersOfAHostAndCompression) {
   EXPECT_NEAR(SecondsOf(question, "allreduce, over hosts, compressed", 0), 1 + 0.2 + 0.25, 1e-9);
 }
 
+// What a link carries to servers and back is coded each in its own way, and coding may take longer than that.
+TEST(AdviceTest, ServersTakeFewerBytesEachWay) {
+  AdviceQuestion question = Plain(4, 4);
+  question.compression = 0.25;
+  question.rounded_values = 0.5;
+  question.coded_bytes_per_second = 1e30;
+  EXPECT_NEAR(SecondsOf(question, "servers apart, compressed", 2), 1, 1e-9) << "values to four from two";
+  EXPECT_NEAR(SecondsOf(question, "servers apart, compressed", 4), 0.5, 1e-9);
+  EXPECT_NEAR(SecondsOf(question, "servers beside workers, compressed", 0), 0.5625, 1e-9) << "both on each way";
+  question.compression = 1;
+  question.sparse_share = 0.01;
+  EXPECT_NEAR(SecondsOf(question, "servers apart, sparse pushes", 1), 2, 1e-9);
+  EXPECT_NEAR(SecondsOf(question, "servers beside workers, sparse pushes", 0), 0.3825, 1e-9);
+  question.rounded_values = 1;
+  EXPECT_NEAR(SecondsOf(question, "servers apart, sparse pushes", 4), 1, 1e-9) << "as without: values are as large";
+  question.rounded_values = 0.5;
+  question.coded_bytes_per_second = 1e9;
+  EXPECT_NEAR(SecondsOf(question, "servers apart, sparse pushes", 1), 4, 1e-9) << "one server decodes for four";
+  EXPECT_NEAR(SecondsOf(question, "servers apart, sparse pushes", 4), 2, 1e-9) << "a worker encodes and decodes";
+  const auto advice = *Advise(question);
+  for (const Advice& row : advice) {
+    EXPECT_EQ(row.lossy, row.strategy.find("sparse") != std::string::npos) << row.strategy;
+  }
+}
+
 // The formulas beside the schedules that ranks would run, event by event.
 TEST(AdviceTest, AllReducesTakeWhatTheirSchedulesDo) {
   for (const int hosts : {2, 7, 64}) {

@@ -1,0 +1,97 @@
+#include "gpu/kernels.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "device/cuda/factory.h"
+#include "device/gpu.h"
+#include "gpu/cases.h"
+#include "gpu/cuda.h"
+#include "gyre/status_macros.h"
+#include "nlohmann/json.hpp"
+#include "timing.h"
+
+namespace gyre::bench::gpu {
+
+namespace {
+
+struct Rates {
+  double rate, copy, share;  // bytes a second, of both; medians, of the share by pairs
+  double seconds;
+};
+
+// By turns with a copy of as many bytes, half of them read.
+absl::StatusOr<Rates> Measure(const Case& what, const Stream& stream, std::byte* from, std::byte* to, int samples) {
+  constexpr int kWarmup = 3;
+  constexpr double kSample = 1e-3;  // seconds that one sample should take, so that launches do not show
+  const auto copy = [&] {
+    return Check(cudaMemcpyAsync(to, from, static_cast<size_t>(what.bytes / 2), cudaMemcpyDeviceToDevice, stream.get()),
+                 "copying");
+  };
+  ASSIGN_OR_RETURN(const double once, stream.Time(kWarmup, what.run));
+  const int calls = std::clamp(static_cast<int>(std::ceil(kSample / std::max(once, 1e-7))), 1, 100);
+  std::vector<double> seconds, rates, copies, shares;
+  for (int i = -kWarmup; i < samples; ++i) {
+    ASSIGN_OR_RETURN(const double copied, stream.Time(calls, copy));
+    ASSIGN_OR_RETURN(const double ran, stream.Time(calls, what.run));
+    if (i < 0) continue;
+    const auto bytes = static_cast<double>(what.bytes);
+    seconds.push_back(ran);
+    rates.push_back(bytes / ran);
+    copies.push_back(bytes / copied);
+    shares.push_back(copied / ran);
+  }
+  return Rates{Summarize(std::move(rates)).median, Summarize(std::move(copies)).median,
+               Summarize(std::move(shares)).median, Summarize(std::move(seconds)).median};
+}
+
+struct Close {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+
+}  // namespace
+
+absl::Status RunKernels(const KernelOptions& options) {
+  std::unique_ptr<std::FILE, Close> json;
+  if (!options.json.empty()) {
+    json.reset(std::fopen(options.json.c_str(), "w"));
+    if (json == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", options.json));
+  }
+  ASSIGN_OR_RETURN(const int ordinal, ChooseGpu(0));
+  ASSIGN_OR_RETURN(const auto gpu, device::cuda::OpenGpu(ordinal));
+  ASSIGN_OR_RETURN(const Stream stream, Stream::Make());
+  Cases cases(*gpu, stream.get());
+  RETURN_IF_ERROR(AddPacking(cases));
+  RETURN_IF_ERROR(AddReductions(cases));
+  RETURN_IF_ERROR(AddFiniteChecks(cases));
+  RETURN_IF_ERROR(AddCodecs(cases));
+  const int64_t largest = std::ranges::max(cases.all(), {}, &Case::bytes).bytes / 2;
+  ASSIGN_OR_RETURN(const Memory from, Memory::Make(largest));
+  ASSIGN_OR_RETURN(const Memory to, Memory::Make(largest));
+  RETURN_IF_ERROR(Check(cudaDeviceSynchronize(), "waiting for the GPU"));
+  absl::PrintF("# %s; by turns with copies within its memory of as many bytes, read and written; medians of %d\n",
+               gpu->name(), options.samples);
+  absl::PrintF("#%-47s %12s %10s %12s %12s %8s\n", "kernel", "bytes", "us", "GB/s", "copy GB/s", "of copy");
+  for (const Case& each : cases.all()) {
+    ASSIGN_OR_RETURN(const Rates got, Measure(each, stream, from.data(), to.data(), options.samples));
+    absl::PrintF("%-48s %12d %10.1f %12.1f %12.1f %7.1f%%\n", each.name, each.bytes, got.seconds * 1e6, got.rate * 1e-9,
+                 got.copy * 1e-9, got.share * 100);
+    std::fflush(stdout);
+    if (json == nullptr) continue;
+    const nlohmann::ordered_json line = {
+        {"lib", "gyre"},          {"op", "gpu_kernel"},          {"gpu", gpu->name()},
+        {"kernel", each.name},    {"bytes", each.bytes},         {"time_us_med", got.seconds * 1e6},
+        {"gbs", got.rate * 1e-9}, {"copy_gbs", got.copy * 1e-9}, {"share_of_copy", got.share}};
+    absl::FPrintF(json.get(), "%s\n", line.dump());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace gyre::bench::gpu

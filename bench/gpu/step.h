@@ -1,0 +1,22 @@
+// A training step's gradients through a GradientReducer whose gradients are on GPUs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace gyre::bench::gpu {
+
+struct StepOptions {
+  std::vector<std::string> models = {"resnet50"};
+  std::vector<std::string> dtypes = {"f32", "bf16"};
+  int steps = 30;
+  std::string json{};  // a file; empty: none
+};
+
+// Without computation: all gradients are ready at once. In the reducer's own memory, and in memory of the program's, by
+// turns. Checks the sums of one step; kDataLoss if any is wrong. `command`: as it was typed.
+absl::Status RunStep(const StepOptions& options, const std::string& command);
+
+}  // namespace gyre::bench::gpu

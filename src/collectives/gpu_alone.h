@@ -1,0 +1,16 @@
+// The backend of communicators of one rank: its collectives are copies, or scale, on the GPU itself.
+#pragma once
+
+#include <memory>
+
+#include "collectives/gpu_backend.h"
+
+namespace gyre::internal {
+
+class GpuAlone final : public GpuBackend {
+ public:
+  std::string_view name() const override { return "alone"; }
+  std::shared_ptr<Pollable> Make(const GpuCall& call) override;
+};
+
+}  // namespace gyre::internal

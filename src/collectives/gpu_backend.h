@@ -1,0 +1,38 @@
+// What carries the collectives of a communicator out whose tensors are on GPUs. A backend knows the communicator that
+// it was made for; which one that has is chosen once, by all of its ranks together (runtime/gpu_choice.h).
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "collectives/call.h"
+#include "collectives/lane.h"
+#include "device/gpu.h"
+
+namespace gyre::internal {
+
+// A call on tensors that are on a GPU, as it was made.
+struct GpuCall {
+  Call call;  // Validate has found nothing wrong; the timeout is set. What its spans refer to outlives the operation
+  std::shared_ptr<device::Gpu> gpu;  // that the call's tensors are on
+
+  // Marks what had been queued on the streams of the call's input and output when the call was made: a backend has its
+  // own streams wait for both before they read the one and write the other. Null: nothing to wait for.
+  device::Gpu::Event input_ready = nullptr;
+  device::Gpu::Event output_ready = nullptr;
+};
+
+// Thread-safe.
+class GpuBackend {
+ public:
+  virtual ~GpuBackend() = default;
+
+  virtual std::string_view name() const = 0;  // "staged"
+
+  // The call's operation, to be polled at once: it is its communicator's turn. It has ended well once the streams of
+  // the call's input and output wait for whatever of it is still queued on the GPU. It deals with deadlines, losses
+  // and given-up communicators as the host's operations do, and never blocks on the GPU.
+  virtual std::shared_ptr<Pollable> Make(const GpuCall& call) = 0;
+};
+
+}  // namespace gyre::internal

@@ -1,0 +1,74 @@
+// What Gyre asks of NCCL, in its own words: libgyre_nccl does it by NCCL (module.cc), the tests' fake by memcpy.
+// Nothing here blocks; what takes longer is under way until Poll says that it is done, and meanwhile nothing else may
+// be asked of that communicator but Abort. Thread-safe but for one Comm, which is one thread's at a time.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "gyre/tensor.h"
+
+namespace gyre::internal::nccl {
+
+// How elements are combined: kSum, kProduct, kMin or kMax, or the average of all ranks' inputs. `scale`: what every
+// input is multiplied by first; 1 unless `op` is kSum.
+struct Combination {
+  ReduceOp op = ReduceOp::kSum;
+  double scale = 1.0;
+
+  friend bool operator==(const Combination&, const Combination&) = default;
+};
+
+// One call of NCCL. All memory is the GPU's.
+struct Transfer {
+  enum class Kind : uint8_t { kAllReduce, kReduceScatter, kAllGather, kBroadcast, kReduce, kSend, kReceive };
+
+  Kind kind = Kind::kAllReduce;
+  const void* in = nullptr;
+  void* out = nullptr;
+  int64_t count = 0;  // elements: as NCCL counts, of the shorter buffer
+  DType dtype = DType::kU8;
+  Combination combination = {};
+  int root = 0;  // of broadcast and reduce; the other rank of send and receive
+};
+
+// What the ranks of a communicator find each other by; made by one of them, given to all.
+using UniqueId = std::array<std::byte, 128>;
+
+// Statuses carry NCCL's words. kInternal, but kUnavailable for failures of network or system.
+class Comm {
+ public:
+  // Frees it: in order if it was finalized, else as by Abort.
+  virtual ~Comm() = default;
+
+  // True: what was asked for last has been done, on the host; of what was launched nothing more is to be done here.
+  virtual absl::StatusOr<bool> Poll() = 0;
+
+  // All of them as one group, in the order of `stream`: a cudaStream_t. True: launched.
+  virtual absl::StatusOr<bool> Launch(std::span<const Transfer> group, void* stream) = 0;
+
+  // Ends it once all ranks do, and all that was launched is done. True: ended.
+  virtual absl::StatusOr<bool> Finalize() = 0;
+
+  // Gives up all that is under way, on the GPU too. Nothing but its destruction may follow.
+  virtual void Abort() = 0;
+};
+
+class Api {
+ public:
+  virtual ~Api() = default;
+
+  virtual int version() const = 0;  // NCCL's
+
+  virtual absl::StatusOr<UniqueId> MakeId() = 0;
+
+  // Begins to make a communicator of `size` ranks, of which this is `rank`, on GPU `gpu` (as CUDA counts): Poll tells
+  // when it is there.
+  virtual absl::StatusOr<std::unique_ptr<Comm>> Init(const UniqueId& id, int rank, int size, int gpu) = 0;
+};
+
+}  // namespace gyre::internal::nccl

@@ -1,0 +1,108 @@
+// Connection: one NCCL communicator from its making to its end, and what has been launched on it and is not done yet.
+// NCCL waits for ranks that never come, on the host and on the GPU; here everything has a deadline, and whoever finds
+// cause aborts it, also from another thread.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "collectives/lane.h"
+#include "collectives/nccl/api.h"
+#include "device/gpu.h"
+
+namespace gyre::internal::nccl {
+
+// Thread-safe. `api` must outlive it.
+class Connection {
+ public:
+  // Of `rank` of `size`, on `gpu`.
+  Connection(Api& api, std::shared_ptr<device::Gpu> gpu, int rank, int size);
+  ~Connection();  // ends it, if End did not
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  // In order, if within kPatience all that was launched is done and the other ranks end too; else aborts. Then frees
+  // what was kept for it. Nothing but its destruction may follow.
+  void End();
+
+  static constexpr Duration kPatience = std::chrono::seconds(2);
+
+  // Whether Start was called.
+  bool started() const;
+
+  // Begins to connect with the other ranks, all with the same id. Once.
+  absl::Status Start(const UniqueId& id);
+
+  // True: what was asked for last is done, so that Launch may be called. Errors: NCCL's, its first one also after the
+  // Abort that followed; kFailedPrecondition where it was aborted without one.
+  absl::StatusOr<bool> Poll();
+
+  // Memory of the GPU's that is freed only when the communicator has ended: to free it waits for the GPU, whose kernels
+  // may wait for an Abort.
+  void Keep(void* memory);
+
+  // Where its watches are queued.
+  Lane& lane() { return lane_; }
+
+  // Queues the group on stream(); Poll tells when it has been.
+  absl::Status Launch(std::span<const Transfer> group);
+
+  // Where everything runs, in one order.
+  device::Gpu::Stream stream() const { return stream_; }
+
+  // What is queued on stream() so far is to be done by `deadline`. `what` it is, for messages. The event that marks it
+  // is valid until the next Watch.
+  absl::StatusOr<device::Gpu::Event> Watch(TimePoint deadline, std::string what);
+
+  // How many watched things are not done. An error: NCCL's own, found since; or the GPU's.
+  absl::StatusOr<size_t> Unfinished();
+
+  // The first watched thing whose time is up, if there is one; and when the next one's will be.
+  std::optional<std::string> Late(TimePoint now) const;
+  TimePoint NextDeadline() const;
+
+  // Gives up what is under way, here and on the GPU: kernels of NCCL's that wait for others end. Idempotent.
+  void Abort();
+  bool aborted() const;
+
+ private:
+  enum class State { kNew, kBusy, kReady, kAborted };
+  struct Flight {
+    device::Gpu::Event event;
+    TimePoint deadline;
+    std::string what;
+  };
+
+  absl::StatusOr<bool> PollLocked();
+  absl::StatusOr<bool> AskLocked();
+  absl::Status WhyAbortedLocked() const;
+  absl::Status SettleLocked();
+  absl::StatusOr<size_t> UnfinishedLocked();
+  void AbortLocked();
+  bool EndInOrder(TimePoint patience);
+
+  Api& api_;
+  const std::shared_ptr<device::Gpu> gpu_;
+  const int rank_, size_;
+  Lane lane_;
+  device::Gpu::Stream stream_ = nullptr;
+
+  mutable std::mutex mutex_;  // for all that follows
+  State state_ = State::kNew;
+  std::unique_ptr<Comm> comm_;
+  absl::Status failure_;  // NCCL's first
+  std::deque<Flight> flights_;
+  std::vector<device::Gpu::Event> spare_events_;
+  std::vector<void*> kept_;
+  bool ended_ = false;
+};
+
+}  // namespace gyre::internal::nccl

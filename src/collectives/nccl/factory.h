@@ -1,0 +1,36 @@
+// The NCCL backend's face: carries the collectives of a communicator out whose ranks have GPUs of their own.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "collectives/gpu_backend.h"
+#include "collectives/hierarchical/team.h"
+#include "collectives/shm/group.h"
+
+namespace gyre::internal::nccl {
+
+class Api;
+
+// Loads the module, once a process. kUnimplemented: this build, or this machine, has no libgyre_nccl or no NCCL; says
+// where it was looked for.
+absl::StatusOr<Api*> LoadApi();
+
+// NCCL's, as it numbers them: 22809, say.
+int VersionOf(const Api& api);
+
+// Whether NCCL can carry the call out; alike on all ranks. Not: messages, which are matched pair by pair and
+// independent of the collectives, where NCCL wants one order of all; barriers, which have no tensors; Adasum;
+// reductions of 16-bit integers, which NCCL does not know.
+bool Takes(const Call& call);
+
+// Has the runtime drive `watch` in the lane, which `owner` keeps alive, beside what else it does.
+using StartWatch = std::function<void(const std::shared_ptr<void>& owner, Lane& lane, std::shared_ptr<Pollable> watch)>;
+
+// Of the communicator of `group`'s ranks, or of `team`'s (then `group` are those of this host; null: one host), whose
+// GPUs all differ. The NCCL communicator is made by the first call. REQUIRES, of Make: Takes(call).
+std::shared_ptr<GpuBackend> MakeBackend(Api& api, std::shared_ptr<Group> group, std::shared_ptr<Team> team,
+                                        std::shared_ptr<device::Gpu> gpu, StartWatch start);
+
+}  // namespace gyre::internal::nccl

@@ -1,0 +1,262 @@
+#include "collectives/nccl/operation.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status.h"
+#include "collectives/gpu_counts.h"
+#include "collectives/hierarchical/operation.h"
+#include "collectives/shm/allgather.h"
+#include "collectives/shm/broadcast.h"
+
+namespace gyre::internal::nccl {
+
+Operation::Operation(std::shared_ptr<Backend> backend, const GpuCall& call)
+    : backend_(std::move(backend)), call_(call), signature_(SignatureOf(call.call)) {}
+
+// --- Going on ---
+
+shm::Progress Operation::Poll() {
+  if (state_ == State::kBefore) Begin();
+  if (state_ == State::kAgreeing) {
+    if (const shm::Progress agreed = Agree(); state_ == State::kAgreeing) return agreed;
+  }
+  if (state_ == State::kEnded) return shm::Progress::kDone;
+  if (state_ == State::kInTrouble) return shm::Progress::kNone;
+  const State before = state_;
+  const auto moved = Advance();
+  if (!moved.ok()) {
+    BeInTrouble(moved.status());
+    return shm::Progress::kSome;
+  }
+  if (state_ == State::kEnded) return shm::Progress::kDone;
+  if (*moved) return shm::Progress::kSome;
+  if (before == State::kConnecting) return shm::Progress::kNone;  // takes long enough to sleep
+  // Nothing rings when NCCL has launched: whoever waits must look.
+  sched_yield();
+  return shm::Progress::kSome;
+}
+
+void Operation::Begin() {
+  if (absl::Status usable = members().Usable(); !usable.ok()) {
+    End(std::move(usable));
+    return;
+  }
+  if (const auto cause = members().FindCause(Context()); cause) {
+    Fail(*cause);
+    return;
+  }
+  state_ = State::kAgreeing;
+  agreement_ = MakeAgreement();
+  if (agreement_ == nullptr) return;
+  agreement_->StartClock(start_ == TimePoint{} ? std::chrono::steady_clock::now() : start_);
+}
+
+// That all make this call; and what they find each other by, if they have yet to. Null: nothing to agree on.
+std::shared_ptr<Pollable> Operation::MakeAgreement() {
+  const bool connects = !connection().started();
+  if (connects && members().rank() == 0) {
+    if (const auto id = backend_->api().MakeId(); id.ok()) {
+      id_ = *id;
+    } else {
+      BeInTrouble(id.status());
+      return nullptr;
+    }
+  }
+  const TensorView words(id_.data(), connects ? static_cast<int64_t>(id_.size()) : 0, DType::kU8);
+  if (members().team == nullptr && call_.call.kind == CallKind::kAllToAll) return ExchangeCounts(connects);
+  if (members().team == nullptr) {
+    Group& group = *members().group;
+    return std::make_shared<internal::Broadcast>(group, group.collective(), signature_, *call_.call.timeout, 0, words,
+                                                 words);
+  }
+  if (!connects) return nullptr;
+  return MakeHierarchical(
+      members().team,
+      {.kind = CallKind::kBroadcast, .in = words, .out = words, .timeout = call_.call.timeout, .part_of = &signature_});
+}
+
+// NCCL does not look whether what is sent is expected: sends and receives that differ are undefined, or wait for ever.
+std::shared_ptr<Pollable> Operation::ExchangeCounts(bool connects) {
+  constexpr size_t kIdWords = sizeof id_ / sizeof(int64_t);
+  const auto size = static_cast<size_t>(members().size());
+  const size_t row = (connects ? kIdWords : 0) + 2 * size;
+  table_.resize(row * size);
+  int64_t* const mine = &table_[row * static_cast<size_t>(members().rank())];
+  if (connects) std::memcpy(mine, id_.data(), sizeof id_);
+  std::ranges::copy(call_.call.counts, mine + row - 2 * size);
+  std::ranges::copy(call_.call.receive_counts, mine + row - size);
+  const RankCounts counts(size, static_cast<int64_t>(row));
+  return std::make_shared<internal::AllGather>(
+      *members().group,
+      Call{.kind = CallKind::kAllGather,
+           .in = {mine, static_cast<int64_t>(row), DType::kI64},
+           .out = {table_.data(), static_cast<int64_t>(table_.size()), DType::kI64},
+           .counts = counts,
+           .timeout = call_.call.timeout},
+      signature_);
+}
+
+// All ranks come to the same answer.
+absl::Status Operation::TakeCounts() {
+  const auto size = static_cast<size_t>(members().size());
+  const size_t row = table_.size() / size;
+  if (row > 2 * size) std::memcpy(id_.data(), table_.data(), sizeof id_);
+  std::vector<int64_t> counts;
+  for (size_t r = 0; r < size; ++r) {
+    const auto end = table_.begin() + static_cast<std::ptrdiff_t>((r + 1) * row);
+    counts.insert(counts.end(), end - static_cast<std::ptrdiff_t>(2 * size), end);
+  }
+  return Annotate(CountsAgree(counts, members().size()), Context());
+}
+
+shm::Progress Operation::Agree() {
+  if (agreement_ != nullptr) {
+    const shm::Progress progress = agreement_->Poll();
+    if (progress != shm::Progress::kDone) return progress;
+    if (!agreement_->status().ok()) {
+      End(agreement_->status());  // which has dealt with the communicator as well
+      return shm::Progress::kDone;
+    }
+    agreement_.reset();
+  }
+  if (!table_.empty()) {
+    if (absl::Status agree = TakeCounts(); !agree.ok()) {
+      End(std::move(agree));
+      return shm::Progress::kDone;
+    }
+  }
+  if (absl::Status connected = Connect(); !connected.ok()) BeInTrouble(std::move(connected));
+  return shm::Progress::kSome;
+}
+
+absl::Status Operation::Connect() {
+  state_ = State::kConnecting;
+  return connection().started() ? absl::OkStatus() : connection().Start(id_);
+}
+
+// True: it has come further.
+absl::StatusOr<bool> Operation::Advance() {
+  ASSIGN_OR_RETURN(const bool ready, connection().Poll());
+  if (!ready) return false;
+  if (state_ == State::kConnecting) {
+    RETURN_IF_ERROR(Launch());
+    state_ = State::kLaunching;
+    return true;
+  }
+  RETURN_IF_ERROR(Finish());
+  End(absl::OkStatus());
+  return true;
+}
+
+absl::Status Operation::Launch() {
+  const device::Gpu::Stream stream = connection().stream();
+  queued_ = true;
+  if (call_.input_ready != nullptr) RETURN_IF_ERROR(gpu().Wait(stream, call_.input_ready));
+  if (call_.output_ready != nullptr) RETURN_IF_ERROR(gpu().Wait(stream, call_.output_ready));
+  void* scratch = nullptr;
+  if (const int64_t bytes = ScratchBytes(call_.call); bytes > 0) {
+    ASSIGN_OR_RETURN(scratch, backend_->Scratch(bytes));
+  }
+  plan_ = PlanOf(call_.call, members().rank(), members().size(), scratch);
+  if (plan_.copy_from != nullptr) RETURN_IF_ERROR(gpu().Copy(scratch, plan_.copy_from, plan_.copy_bytes, stream));
+  return connection().Launch(plan_.group);
+}
+
+// What NCCL left to do, and the caller's streams wait for all of it.
+absl::Status Operation::Finish() {
+  if (plan_.finished.count > 0) {
+    const std::array<const void*, 1> source = {plan_.finished.data};
+    const std::array<void*, 1> destination = {plan_.finished.data};
+    RETURN_IF_ERROR(gpu().Reduce(plan_.finish, source, destination, plan_.finished.count, connection().stream()));
+  }
+  RETURN_IF_ERROR(HaveCallerWait());
+  backend_->Watch();
+  return absl::OkStatus();
+}
+
+absl::Status Operation::HaveCallerWait() {
+  queued_ = false;
+  if (deadline_ == TimePoint{}) StartClock(std::chrono::steady_clock::now());
+  ASSIGN_OR_RETURN(const device::Gpu::Event done, connection().Watch(deadline_, Context()));
+  if (call_.call.in.device.on_gpu()) RETURN_IF_ERROR(gpu().Wait(call_.call.in.device.stream, done));
+  if (call_.call.out.device.on_gpu()) RETURN_IF_ERROR(gpu().Wait(call_.call.out.device.stream, done));
+  return absl::OkStatus();
+}
+
+// --- Looking for cause to end ---
+
+bool Operation::Check(TimePoint now) {
+  if (state_ == State::kEnded) return true;
+  if (deadline_ == TimePoint{}) StartClock(now);
+  if (state_ == State::kAgreeing && agreement_ != nullptr) {
+    return agreement_->Check(now) && End(agreement_->status());
+  }
+  if (members().group->node().closed()) {
+    connection().Abort();
+    return End(absl::FailedPreconditionError("the runtime was shut down"));
+  }
+  if (const auto cause = members().FindCause(Context()); cause) return Fail(*cause);
+  if (now < deadline()) return false;
+  return named_by_ ? FailAlone(trouble_) : FailLate();
+}
+
+TimePoint Operation::deadline() const {
+  if (named_by_) return std::min(deadline_, *named_by_);
+  return agreement_ != nullptr ? std::min(deadline_, agreement_->deadline()) : deadline_;
+}
+
+bool Operation::AddWaits(std::vector<pollfd>& waits) const {
+  return state_ == State::kAgreeing && agreement_ != nullptr && agreement_->AddWaits(waits);
+}
+
+// NCCL has given up, and the GPU is given up with it. If a rank was lost, that is known in a moment, by its name.
+void Operation::BeInTrouble(absl::Status why) {
+  connection().Abort();
+  trouble_ = std::move(why);
+  named_by_ = std::chrono::steady_clock::now() + kNamingPatience;
+  state_ = State::kInTrouble;
+}
+
+// --- Ending; all return true ---
+
+bool Operation::Fail(const Members::Cause& cause) {
+  connection().Abort();
+  members().Break(cause);
+  return End(cause.status);
+}
+
+bool Operation::FailAlone(const absl::Status& why) {
+  connection().Abort();
+  const absl::Status status = Annotate(why, Context());
+  members().GiveUp(status);
+  return End(status);
+}
+
+bool Operation::FailLate() {
+  const char* const doing = state_ == State::kConnecting ? "connecting the ranks" : "launching";
+  return FailAlone(
+      absl::DeadlineExceededError(absl::StrFormat("timed out after %.3g s %s, and NCCL does not say for whom it waited",
+                                                  std::chrono::duration<double>(*call_.call.timeout).count(), doing)));
+}
+
+bool Operation::End(absl::Status status) {
+  // After an abort kernels may be at work on the tensors for a moment longer: what the caller does to them comes after.
+  if (!status.ok() && queued_) (void)HaveCallerWait();
+  status_ = std::move(status);
+  state_ = State::kEnded;
+  agreement_.reset();
+  return true;
+}
+
+std::string Operation::Context() const {
+  return absl::StrCat(Describe(signature_), " by NCCL");
+}
+
+}  // namespace gyre::internal::nccl

@@ -1,0 +1,67 @@
+// One collective by NCCL, from its communicator's turn until it is queued on the GPU: the ranks agree on the call (of
+// one host, by its memory; over several, the first call only, which connects), then NCCL is given it in one group.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/gpu_backend.h"
+#include "collectives/nccl/backend.h"
+#include "collectives/nccl/plan.h"
+
+namespace gyre::internal::nccl {
+
+class Operation final : public Pollable {
+ public:
+  Operation(std::shared_ptr<Backend> backend, const GpuCall& call);
+
+  shm::Progress Poll() override;
+  bool Check(TimePoint now) override;
+  void StartClock(TimePoint now) override {
+    start_ = now;
+    deadline_ = DeadlineAfter(now, *call_.call.timeout);
+  }
+  TimePoint deadline() const override;
+  bool AddWaits(std::vector<pollfd>& waits) const override;
+
+ private:
+  enum class State { kBefore, kAgreeing, kConnecting, kLaunching, kInTrouble, kEnded };
+
+  void Begin();
+  std::shared_ptr<Pollable> MakeAgreement();
+  std::shared_ptr<Pollable> ExchangeCounts(bool connects);
+  absl::Status TakeCounts();
+  shm::Progress Agree();
+  absl::StatusOr<bool> Advance();
+  absl::Status Connect();
+  absl::Status Launch();
+  absl::Status Finish();
+  absl::Status HaveCallerWait();
+  void BeInTrouble(absl::Status why);
+  bool Fail(const Members::Cause& cause);
+  bool FailAlone(const absl::Status& why);
+  bool FailLate();
+  bool End(absl::Status status);
+  std::string Context() const;
+
+  Connection& connection() const { return *backend_->connection(); }
+  const Members& members() const { return backend_->members(); }
+  device::Gpu& gpu() const { return *call_.gpu; }
+
+  const std::shared_ptr<Backend> backend_;
+  const GpuCall call_;
+  const Signature signature_;
+  State state_ = State::kBefore;
+  TimePoint start_{}, deadline_{};
+  UniqueId id_{};  // of a communicator that is yet to be made
+  std::shared_ptr<Pollable> agreement_;
+  std::vector<int64_t> table_;  // of an alltoall: by rank its id_, if it is yet to be had, and its counts
+  Plan plan_;
+  bool queued_ = false;   // there may be work of this call on the connection's stream
+  absl::Status trouble_;  // what NCCL says; whoever is lost has yet to be named
+  std::optional<TimePoint> named_by_;
+};
+
+}  // namespace gyre::internal::nccl

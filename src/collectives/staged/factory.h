@@ -1,0 +1,27 @@
+// The staged backend's face: tensors on GPUs by way of the host's memory, whatever joins the ranks. Every operation on
+// every communicator, and the messages between two ranks.
+#pragma once
+
+#include <memory>
+
+#include "collectives/gpu_backend.h"
+#include "collectives/host_calls.h"
+#include "collectives/staged/ring.h"
+
+namespace gyre::internal::staged {
+
+// Of one rank, on one GPU.
+class Backend final : public GpuBackend {
+ public:
+  // `rings`: of the GPU that all tensors are on.
+  Backend(HostCalls host, std::shared_ptr<Rings> rings) : host_(std::move(host)), rings_(std::move(rings)) {}
+
+  std::string_view name() const override { return "staged"; }
+  std::shared_ptr<Pollable> Make(const GpuCall& call) override;
+
+ private:
+  const HostCalls host_;
+  const std::shared_ptr<Rings> rings_;
+};
+
+}  // namespace gyre::internal::staged

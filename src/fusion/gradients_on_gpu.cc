@@ -1,0 +1,317 @@
+#include "fusion/gradients_on_gpu.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace gyre::fusion {
+
+namespace {
+
+using device::Gpu;
+using device::Segment;
+
+bool Same(const std::vector<Segment>& ones, const std::vector<Segment>& others) {
+  return std::ranges::equal(ones, others, [](const Segment& one, const Segment& other) {
+    return one.data == other.data && one.count == other.count && one.first == other.first && one.dtype == other.dtype;
+  });
+}
+
+constexpr std::chrono::seconds kLongestRest{2};  // that its end waits for the GPU
+constexpr int64_t kNumberBytes = static_cast<int64_t>(Gpu::kSquareParts * sizeof(double));
+
+}  // namespace
+
+// How a part's tensors were given last, and the table of that: made where they were given so twice, for whoever has new
+// memory in each step would pay for a table each time.
+struct GradientsOnGpu::Gathered {
+  std::vector<Segment> segments;
+  std::unique_ptr<Gpu::Table> table;
+};
+
+absl::StatusOr<std::unique_ptr<GradientsOnGpu>> GradientsOnGpu::Create(std::shared_ptr<Gpu> gpu,
+                                                                       std::vector<TensorInfo> tensors,
+                                                                       const Layout& layout, std::vector<void*> streams,
+                                                                       int accumulate) {
+  ASSIGN_OR_RETURN(void* const memory, gpu->Allocate(layout.bytes));
+  std::unique_ptr<GradientsOnGpu> gradients(new GradientsOnGpu(
+      std::move(gpu), std::move(tensors), layout, static_cast<std::byte*>(memory), std::move(streams), accumulate));
+  RETURN_IF_ERROR(gradients->Open());
+  return gradients;
+}
+
+GradientsOnGpu::GradientsOnGpu(std::shared_ptr<Gpu> gpu, std::vector<TensorInfo> tensors, const Layout& layout,
+                               std::byte* memory, std::vector<void*> streams, int accumulate)
+    : Gradients(std::move(tensors), layout, memory, INT64_MAX, accumulate, 0),
+      gpu_(std::move(gpu)),
+      streams_(std::move(streams)),
+      gathered_(streams_.size()) {}
+
+absl::Status GradientsOnGpu::Open() {
+  if (accumulate() > 1) {
+    ASSIGN_OR_RETURN(void* const sums, gpu_->Allocate(layout().bytes));
+    sums_ = static_cast<std::byte*>(sums);
+  }
+  ASSIGN_OR_RETURN(void* const squares, gpu_->Allocate(kNumberBytes + static_cast<int64_t>(sizeof(uint64_t))));
+  squares_ = static_cast<double*>(squares);
+  ASSIGN_OR_RETURN(stream_, gpu_->CreateStream());
+  ASSIGN_OR_RETURN(done_, gpu_->CreateEvent());
+  for (size_t i = 0; i < tensors().size(); ++i) {
+    ASSIGN_OR_RETURN(given_events_.emplace_back(nullptr), gpu_->CreateEvent());
+  }
+  RETURN_IF_ERROR(gpu_->Zero(memory(), layout().bytes, stream_));
+  home_streams_ = streams_;
+  std::ranges::sort(home_streams_);
+  home_streams_.erase(std::ranges::unique(home_streams_).begin(), home_streams_.end());
+  step_streams_ = home_streams_;
+  return Finish();
+}
+
+// Gpu::Free waits for work that uses the memory: it stays the process's where that does not end.
+GradientsOnGpu::~GradientsOnGpu() {
+  if (done_ == nullptr || AwaitOwn(std::chrono::steady_clock::now() + kLongestRest).ok()) {
+    gpu_->Free(memory());
+    if (sums_ != nullptr) gpu_->Free(sums_);
+    if (squares_ != nullptr) gpu_->Free(squares_);
+  }
+  gathered_.clear();
+  for (Gpu::Event event : given_events_) {
+    if (event != nullptr) gpu_->DestroyEvent(event);
+  }
+  if (done_ != nullptr) gpu_->DestroyEvent(done_);
+  if (stream_ != nullptr) gpu_->DestroyStream(stream_);
+}
+
+TensorView GradientsOnGpu::home(int tensor) const {
+  TensorView view = Gradients::home(tensor);
+  view.device = {.gpu = gpu_->ordinal(), .stream = streams_[static_cast<size_t>(tensor)]};
+  return view;
+}
+
+void GradientsOnGpu::Note(const absl::Status& status) {
+  if (status.ok()) return;
+  std::lock_guard lock(mutex_);
+  if (failure_.ok()) failure_ = status;
+}
+
+// --- Giving ---
+
+absl::Status GradientsOnGpu::Check(int tensor, const TensorView& view) const {
+  const TensorInfo& info = tensors()[static_cast<size_t>(tensor)];
+  if (view.device.gpu != gpu_->ordinal()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("it was registered on GPU ", gpu_->ordinal(), "; given was memory ",
+                     view.device.on_gpu() ? absl::StrCat("of GPU ", view.device.gpu) : std::string("of the host")));
+  }
+  if (view.dtype == info.dtype) return absl::OkStatus();
+  if (device::Convertible(view.dtype) && device::Convertible(info.dtype) && accumulate() == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(ToAbsl(DTypeName(view.dtype)), " is not converted to ",
+                                                 ToAbsl(DTypeName(info.dtype)),
+                                                 " on a GPU where one of them is f64 or gradients are accumulated"));
+}
+
+// From here on the tensor is there once what is queued on `stream` has been done.
+absl::Status GradientsOnGpu::Mark(int tensor, void* stream) {
+  {
+    std::lock_guard lock(mutex_);
+    if (std::ranges::find(step_streams_, stream) == step_streams_.end()) step_streams_.push_back(stream);
+  }
+  return gpu_->Record(given_events_[static_cast<size_t>(tensor)], stream);
+}
+
+// What is at `from` goes into the tensor's sum; with the last, the sum goes home, where the results of the step before
+// may yet be on their way.
+absl::Status GradientsOnGpu::Add(int tensor, const TensorView& from, void* stream) {
+  if (from.count == 0) return absl::OkStatus();
+  RETURN_IF_ERROR(gpu_->Wait(stream, given_events_[static_cast<size_t>(tensor)]));  // the one before, elsewhere
+  RETURN_IF_ERROR(gpu_->Wait(stream, done_));
+  void* const into = only_adds() ? sum(tensor) : home(tensor).data;
+  if (only_adds() && given() == 0) return gpu_->Copy(into, from.data, from.bytes(), stream);
+  const std::array<const void*, 2> sources = {only_adds() ? into : from.data, only_adds() ? from.data : sum(tensor)};
+  const std::array<void*, 1> destinations = {into};
+  return gpu_->Reduce({.dtype = from.dtype}, sources, destinations, from.count, stream);
+}
+
+void GradientsOnGpu::Give(int tensor) {
+  SetGiven(tensor, {});
+  void* const stream = streams_[static_cast<size_t>(tensor)];
+  if (accumulate() > 1) Note(Add(tensor, home(tensor), stream));
+  Note(Mark(tensor, stream));
+}
+
+// What is given elsewhere goes home as well, where the program may yet have to read the result before: on the stream of
+// the home, which need not be the one that it gives on.
+absl::Status GradientsOnGpu::WaitForHome(int tensor, void* stream) {
+  const auto index = static_cast<size_t>(tensor);
+  if (stream == streams_[index]) return absl::OkStatus();
+  RETURN_IF_ERROR(gpu_->Wait(stream, given_events_[index]));
+  RETURN_IF_ERROR(gpu_->Record(given_events_[index], streams_[index]));
+  return gpu_->Wait(stream, given_events_[index]);
+}
+
+void GradientsOnGpu::Give(int tensor, TensorView view) {
+  SetGiven(tensor, view);
+  Note(WaitForHome(tensor, view.device.stream));
+  if (accumulate() > 1) Note(Add(tensor, view, view.device.stream));
+  Note(Mark(tensor, view.device.stream));
+}
+
+void GradientsOnGpu::GiveZeros(int tensor) {
+  Note(gpu_->Zero(home(tensor).data, home(tensor).bytes(), streams_[static_cast<size_t>(tensor)]));
+  Give(tensor);
+}
+
+// --- Into the buffer and back ---
+
+TensorView GradientsOnGpu::BufferOf(const Part& part) const {
+  return {memory() + part.begin, part.count, part.dtype, own()};
+}
+
+// A gradient that could not be given must not be reduced: the others are to learn of it.
+absl::Status GradientsOnGpu::Prepare(const Part& part) {
+  {
+    std::lock_guard lock(mutex_);
+    RETURN_IF_ERROR(failure_);
+  }
+  for (const int tensor : part.tensors) {
+    RETURN_IF_ERROR(gpu_->Wait(stream_, given_events_[static_cast<size_t>(tensor)]));
+  }
+  return accumulate() > 1 ? absl::OkStatus() : Gather(part);
+}
+
+// Of the tensors that were not given at home.
+std::vector<Segment> GradientsOnGpu::SegmentsOf(const Part& part) const {
+  std::vector<Segment> segments;
+  for (const int tensor : part.tensors) {
+    const auto index = static_cast<size_t>(tensor);
+    const TensorView& view = given_views()[index];
+    if (view.data == nullptr) continue;
+    segments.push_back({.data = view.data,
+                        .count = view.count,
+                        .first = (layout().begins[index] - part.begin) / DTypeSize(part.dtype),
+                        .dtype = view.dtype});
+  }
+  return segments;
+}
+
+// Null: they are to be copied one by one.
+absl::StatusOr<Gpu::Table*> GradientsOnGpu::TableOf(const Part& part, const std::vector<Segment>& segments) {
+  std::unique_ptr<Gathered>& known = gathered_[static_cast<size_t>(part.tensors[0])];
+  if (known == nullptr) known = std::make_unique<Gathered>();
+  const bool again = Same(known->segments, segments);
+  const bool converts =
+      std::ranges::any_of(segments, [&](const Segment& segment) { return segment.dtype != part.dtype; });
+  if (again && known->table != nullptr) return known->table.get();
+  known->table.reset();
+  known->segments = segments;
+  if (!again && !converts) return nullptr;
+  ASSIGN_OR_RETURN(device::PackTable table, device::MakePackTable(segments, part.dtype));
+  ASSIGN_OR_RETURN(known->table, gpu_->Upload(std::move(table), stream_));
+  return known->table.get();
+}
+
+absl::Status GradientsOnGpu::Gather(const Part& part) {
+  const std::vector<Segment> segments = SegmentsOf(part);
+  if (segments.empty()) return absl::OkStatus();
+  std::byte* const buffer = memory() + part.begin;
+  ASSIGN_OR_RETURN(const Gpu::Table* const table, TableOf(part, segments));
+  if (table != nullptr) return gpu_->Pack(*table, buffer, 1, stream_);
+  const int64_t element = DTypeSize(part.dtype);
+  for (const Segment& segment : segments) {
+    RETURN_IF_ERROR(gpu_->Copy(buffer + segment.first * element, segment.data, segment.count * element, stream_));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GradientsOnGpu::Scatter(const Part& part) {
+  const std::vector<Segment> segments = SegmentsOf(part);
+  if (segments.empty()) return absl::OkStatus();
+  const std::byte* const buffer = memory() + part.begin;
+  const Gathered* const known = gathered_[static_cast<size_t>(part.tensors[0])].get();
+  if (known != nullptr && known->table != nullptr) return gpu_->Unpack(*known->table, buffer, 1, stream_);
+  const int64_t element = DTypeSize(part.dtype);
+  for (const Segment& segment : segments) {
+    RETURN_IF_ERROR(gpu_->Copy(segment.data, buffer + segment.first * element, segment.count * element, stream_));
+  }
+  return absl::OkStatus();
+}
+
+void GradientsOnGpu::Deliver(const Part& part) {
+  Note(Scatter(part));
+}
+
+// --- After a step ---
+
+absl::Status GradientsOnGpu::AwaitOwn(TimePoint deadline) {
+  RETURN_IF_ERROR(gpu_->Record(done_, stream_));
+  for (int looks = 0;; ++looks) {
+    ASSIGN_OR_RETURN(const bool done, gpu_->Done(done_));
+    if (done) return absl::OkStatus();
+    if (std::chrono::steady_clock::now() >= deadline) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("GPU ", gpu_->ordinal(), " had not finished what was queued for the gradients' norm"));
+    }
+    if (looks < 100) {
+      sched_yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+}
+
+absl::StatusOr<GradientsOnGpu::Facts> GradientsOnGpu::Look(std::span<const Part> parts, TimePoint deadline) {
+  RETURN_IF_ERROR(gpu_->Zero(squares_, kNumberBytes, stream_));
+  for (const Part& part : parts) RETURN_IF_ERROR(gpu_->AddSquares(BufferOf(part), squares_, stream_));
+  RETURN_IF_ERROR(AwaitOwn(deadline));  // what is copied to memory that is not pinned may block
+  std::array<double, Gpu::kSquareParts> squares{};
+  RETURN_IF_ERROR(gpu_->Copy(squares.data(), squares_, kNumberBytes, stream_));
+  RETURN_IF_ERROR(gpu_->Synchronize(stream_));
+  Facts facts;
+  for (const double part : squares) facts.squares += part;
+  if (std::isfinite(facts.squares)) return facts;
+  ASSIGN_OR_RETURN(const uint64_t found, CountNonFinite(parts, deadline));  // or squares were too large for a double
+  facts.finite = found == 0;
+  return facts;
+}
+
+absl::StatusOr<uint64_t> GradientsOnGpu::CountNonFinite(std::span<const Part> parts, TimePoint deadline) {
+  auto* const counter = reinterpret_cast<uint64_t*>(squares_ + Gpu::kSquareParts);
+  RETURN_IF_ERROR(gpu_->Zero(counter, sizeof *counter, stream_));
+  for (const Part& part : parts) RETURN_IF_ERROR(gpu_->CountNonFinite(BufferOf(part), counter, stream_));
+  RETURN_IF_ERROR(AwaitOwn(deadline));
+  uint64_t found = 0;
+  RETURN_IF_ERROR(gpu_->Copy(&found, counter, sizeof found, stream_));
+  RETURN_IF_ERROR(gpu_->Synchronize(stream_));
+  return found;
+}
+
+absl::Status GradientsOnGpu::Scale(std::span<const Part> parts, double scale) {
+  for (const Part& part : parts) {
+    const std::array<void*, 1> buffer = {BufferOf(part).data};
+    const std::array<const void*, 1> source = {buffer[0]};
+    RETURN_IF_ERROR(gpu_->Reduce({.dtype = part.dtype, .scale_result = scale}, source, buffer, part.count, stream_));
+    RETURN_IF_ERROR(Scatter(part));
+  }
+  return absl::OkStatus();
+}
+
+// Homes are written in the next step on the streams that gradients were registered on, whatever they were given on in
+// this one.
+absl::Status GradientsOnGpu::Finish() {
+  RETURN_IF_ERROR(gpu_->Record(done_, stream_));
+  std::lock_guard lock(mutex_);
+  for (void* const stream : step_streams_) RETURN_IF_ERROR(gpu_->Wait(stream, done_));
+  step_streams_ = home_streams_;
+  return failure_;
+}
+
+}  // namespace gyre::fusion

@@ -1,0 +1,99 @@
+// gyre-bench gpu as a whole: on a GPU what it measures is right; without one, it says so, and so does this test.
+#include <chrono>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "support/program.h"
+#include "support/temporary.h"
+
+namespace gyre::bench {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+constexpr int kExitUsage = 64, kExitNoGpu = 77;
+
+class BenchGpuProgram : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    support::Program list({GYRE_BENCH_PATH, "gpu", "list"});
+    ASSERT_TRUE(list.WaitFor(std::chrono::seconds(60))) << list.output();
+    if (list.exit_code() == 0) {
+      EXPECT_THAT(list.out(), ContainsRegex("^GPU 0: .*, [0-9]+ multiprocessors"));
+      return;
+    }
+    EXPECT_EQ(list.out(), "");
+    if (HAS_GPU_PROGRAM) {
+      EXPECT_EQ(list.exit_code(), kExitNoGpu) << list.output();
+      EXPECT_THAT(list.err(), ContainsRegex("^gyre-bench gpu: UNAVAILABLE: looking for GPUs: .+"));
+    } else {
+      EXPECT_EQ(list.exit_code(), 1) << list.output();
+      EXPECT_THAT(list.err(), ContainsRegex("^gyre-bench: UNIMPLEMENTED: there is no .*gyre-bench-gpu: it is built"));
+    }
+    GTEST_SKIP() << list.err();
+  }
+
+  // The JSON lines of `gyre-bench gpu`, on so many ranks.
+  static std::vector<nlohmann::json> Lines(int ranks, const Words& arguments) {
+    const support::TemporaryDirectory folder;
+    const std::string path = folder.path() / "lines.json";
+    Words command = {GYRERUN_PATH, "-np", std::to_string(ranks), GYRE_BENCH_PATH, "gpu"};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    command.insert(command.end(), {"--json", path});
+    support::Program program(command);
+    EXPECT_TRUE(program.WaitFor(std::chrono::seconds(60))) << program.output();
+    EXPECT_EQ(program.exit_code(), 0) << program.output();
+    std::vector<nlohmann::json> lines;
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+    return lines;
+  }
+};
+
+TEST_F(BenchGpuProgram, MeasuresKernelsBesideCopies) {
+  const auto lines = Lines(1, {"kernels", "--iters", "3"});
+  EXPECT_GE(lines.size(), 20u);
+  for (const auto& line : lines) {
+    EXPECT_GT(line["share_of_copy"], 0.02) << line;
+    EXPECT_LT(line["share_of_copy"], 3) << line;
+  }
+}
+
+TEST_F(BenchGpuProgram, CollectivesOfRanksOnOneGpuAreRight) {
+  for (const char* operation : {"allreduce", "reduce_scatter", "allgather", "broadcast", "alltoall"}) {
+    for (const int ranks : {1, 2, 3}) {
+      const auto lines =
+          Lines(ranks, {operation, "-b", "1K", "-e", "1M", "-f", "32", "--iters", "2", "--buffers", "both"});
+      EXPECT_FALSE(lines.empty()) << operation;
+      for (const auto& line : lines) EXPECT_EQ(line["wrong"], 0) << line;
+    }
+  }
+}
+
+TEST_F(BenchGpuProgram, StepsAreRight) {
+  for (const int ranks : {1, 2}) EXPECT_EQ(Lines(ranks, {"step", "--steps", "3"}).size(), 4u);
+}
+
+TEST(BenchGpuCommand, WrongUsageIsTheProgramsOwn) {
+  if (!HAS_GPU_PROGRAM) GTEST_SKIP() << "this build has no gyre-bench-gpu";
+  for (const Words& wrong : {Words{"--nonsense"}, {"allreduce", "--dtype"}, {}}) {
+    Words command = {GYRE_BENCH_PATH, "gpu"};
+    command.insert(command.end(), wrong.begin(), wrong.end());
+    support::Program program(command);
+    ASSERT_TRUE(program.WaitFor(std::chrono::seconds(60))) << program.output();
+    EXPECT_EQ(program.exit_code(), kExitUsage) << program.output();
+  }
+  support::Program help({GYRE_BENCH_PATH, "gpu", "--help"});
+  ASSERT_TRUE(help.WaitFor(std::chrono::seconds(60))) << help.output();
+  EXPECT_EQ(help.exit_code(), 0);
+  EXPECT_THAT(help.out(), HasSubstr("kernels"));
+}
+
+}  // namespace
+}  // namespace gyre::bench

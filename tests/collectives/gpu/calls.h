@@ -1,0 +1,40 @@
+// Random calls on a host's ranks by a backend, with tensors that are on the GPU in order of the ranks' streams only.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/gpu/host_of_ranks.h"
+
+namespace gyre {
+
+using Backends = std::vector<std::shared_ptr<internal::GpuBackend>>;  // by rank
+
+// Draws calls until one is `taken`, makes it on all ranks, and says what is wrong with its outcome; empty: nothing.
+std::string RunRandomCall(HostOfRanks& host, const Backends& backends,
+                          const std::function<bool(const internal::Call&)>& taken);
+
+// An allreduce of floats in place: of rank r's, all are r + 1 before.
+class Sum {
+ public:
+  explicit Sum(HostOfRanks& host, int64_t count = 1000);
+  ~Sum();  // once the GPU has done what it can
+  Sum(const Sum&) = delete;
+  Sum& operator=(const Sum&) = delete;
+
+  internal::GpuCall Of(int rank, std::chrono::milliseconds timeout = std::chrono::seconds(5));
+
+  // One operation a rank.
+  HostOfRanks::Operations Make(const Backends& backends, std::chrono::milliseconds timeout = std::chrono::seconds(5));
+
+  // What each rank has, in the order of its stream.
+  void ExpectRight();
+
+ private:
+  HostOfRanks& host_;
+  std::vector<std::vector<float>> values_;
+};
+
+}  // namespace gyre

@@ -1,0 +1,217 @@
+#include "collectives/gpu/fake_nccl.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "gtest/gtest.h"
+#include "gyre/status_macros.h"
+
+namespace gyre {
+
+using internal::nccl::Combination;
+using internal::nccl::Comm;
+using internal::nccl::Transfer;
+using internal::nccl::UniqueId;
+using Kind = Transfer::Kind;
+
+class FakeComm final : public Comm {
+ public:
+  FakeComm(FakeNccl& nccl, std::shared_ptr<FakeNccl::Clique> clique, int rank)
+      : nccl_(nccl), clique_(std::move(clique)), rank_(rank) {
+    ++nccl_.alive;
+  }
+
+  ~FakeComm() override {
+    std::lock_guard lock(nccl_.mutex_);
+    clique_->comms[static_cast<size_t>(rank_)] = nullptr;
+    --nccl_.alive;
+  }
+
+  absl::StatusOr<bool> Poll() override {
+    std::lock_guard lock(nccl_.mutex_);
+    EXPECT_FALSE(aborted_) << "of rank " << rank_;
+    if (const auto broken = nccl_.broken_.find(rank_); broken != nccl_.broken_.end()) return broken->second;
+    if (finalized_) return std::ranges::count(clique_->ended, false) == 0;
+    if (!connected_) {
+      connected_ = !nccl_.never_connects && std::ranges::count(clique_->comms, nullptr) == 0;
+      return connected_;
+    }
+    return !nccl_.never_launches && clique_->done >= launched_;
+  }
+
+  absl::StatusOr<bool> Launch(std::span<const Transfer> group, void* stream) override {
+    std::lock_guard lock(nccl_.mutex_);
+    EXPECT_TRUE(connected_ && !aborted_ && !finalized_ && clique_->done >= launched_) << "of rank " << rank_;
+    ++nccl_.launches;
+    auto& launches = clique_->launches[launched_];
+    launches.resize(clique_->comms.size());
+    launches[static_cast<size_t>(rank_)] = {{group.begin(), group.end()}, stream};
+    if (++clique_->launched[launched_] == static_cast<int>(launches.size())) {
+      nccl_.Execute(launches);
+      clique_->launches.erase(launched_);
+      ++clique_->done;
+    }
+    ++launched_;
+    return false;
+  }
+
+  absl::StatusOr<bool> Finalize() override {
+    std::lock_guard lock(nccl_.mutex_);
+    finalized_ = true;
+    clique_->ended[static_cast<size_t>(rank_)] = true;
+    ++nccl_.finalized;
+    return false;
+  }
+
+  void Abort() override {
+    std::lock_guard lock(nccl_.mutex_);
+    EXPECT_FALSE(aborted_) << "twice, of rank " << rank_;
+    aborted_ = true;
+    ++nccl_.aborted;
+  }
+
+ private:
+  FakeNccl& nccl_;
+  const std::shared_ptr<FakeNccl::Clique> clique_;
+  const int rank_;
+  bool connected_ = false, finalized_ = false, aborted_ = false;
+  int64_t launched_ = 0;
+};
+
+FakeNccl::~FakeNccl() {
+  for (const device::Gpu::Stream stream : streams_) gpu_.DestroyStream(stream);
+}
+
+void FakeNccl::Break(int rank, absl::Status status) {
+  std::lock_guard lock(mutex_);
+  broken_[rank] = std::move(status);
+}
+
+absl::StatusOr<UniqueId> FakeNccl::MakeId() {
+  if (refuses_ids) return absl::UnavailableError("no network to be found");
+  std::lock_guard lock(mutex_);
+  UniqueId id = {};
+  ++ids_;
+  std::memcpy(id.data(), &ids_, sizeof ids_);
+  return id;
+}
+
+absl::StatusOr<std::unique_ptr<Comm>> FakeNccl::Init(const UniqueId& id, int rank, int size, int /*gpu*/) {
+  std::lock_guard lock(mutex_);
+  auto& clique = cliques_[id];
+  if (clique == nullptr) clique = std::make_shared<Clique>(size);
+  EXPECT_NE(id, UniqueId{});
+  EXPECT_EQ(static_cast<int>(clique->comms.size()), size);
+  auto comm = std::make_unique<FakeComm>(*this, clique, rank);
+  clique->comms[static_cast<size_t>(rank)] = comm.get();
+  ++made;
+  return comm;
+}
+
+// Behind what every rank has queued, on a stream of its own, which every rank's then waits for.
+void FakeNccl::Execute(const std::vector<Clique::Launch>& launches) {
+  const device::Gpu::Stream stream = *gpu_.CreateStream();
+  const device::Gpu::Event event = *gpu_.CreateEvent();
+  for (const auto& launch : launches) {
+    ASSERT_TRUE(gpu_.Record(event, launch.stream).ok());
+    ASSERT_TRUE(gpu_.Wait(stream, event).ok());
+  }
+  // Collectives match by their order, messages between two ranks likewise.
+  std::vector<std::vector<const Transfer*>> collectives;
+  for (const auto& launch : launches) {
+    size_t number = 0;
+    for (const Transfer& transfer : launch.group) {
+      if (transfer.kind == Kind::kSend || transfer.kind == Kind::kReceive) continue;
+      if (collectives.size() <= number) collectives.emplace_back();
+      collectives[number++].push_back(&transfer);
+    }
+  }
+  for (const auto& transfers : collectives) {
+    ASSERT_EQ(transfers.size(), launches.size());
+    Do(transfers, stream);
+  }
+  Match(launches, stream);
+  ASSERT_TRUE(gpu_.Record(event, stream).ok());
+  for (const auto& launch : launches) ASSERT_TRUE(gpu_.Wait(launch.stream, event).ok());
+  gpu_.DestroyEvent(event);
+  streams_.push_back(stream);
+}
+
+void FakeNccl::Copy(void* to, const void* from, int64_t bytes, device::Gpu::Stream stream) {
+  if (to == from) return;
+  ASSERT_TRUE(gpu_.Copy(to, from, bytes, stream).ok());
+}
+
+void FakeNccl::Do(const std::vector<const Transfer*>& transfers, device::Gpu::Stream stream) {
+  const Transfer& first = *transfers[0];
+  for (const Transfer* const transfer : transfers) {
+    EXPECT_TRUE(transfer->kind == first.kind && transfer->count == first.count && transfer->dtype == first.dtype &&
+                transfer->combination == first.combination && transfer->root == first.root);
+    EXPECT_GT(transfer->count, 0);
+  }
+  const int64_t bytes = first.count * DTypeSize(first.dtype);
+  if (first.kind == Kind::kBroadcast) {
+    for (const Transfer* const to : transfers)
+      Copy(to->out, transfers[static_cast<size_t>(first.root)]->in, bytes, stream);
+    return;
+  }
+  if (first.kind != Kind::kAllGather) return Reduce(transfers, stream);
+  for (size_t from = 0; from < transfers.size(); ++from) {
+    for (const Transfer* const to : transfers) {
+      Copy(static_cast<char*>(to->out) + static_cast<int64_t>(from) * bytes, transfers[from]->in, bytes, stream);
+    }
+  }
+}
+
+void FakeNccl::Reduce(const std::vector<const Transfer*>& transfers, device::Gpu::Stream stream) {
+  const Transfer& first = *transfers[0];
+  EXPECT_TRUE(first.dtype != DType::kI16 && first.dtype != DType::kU16 && first.dtype != DType::kBool);
+  const auto [op, scale] = first.combination;
+  EXPECT_TRUE(scale == 1.0 || op == ReduceOp::kSum);
+  device::Reduction reduction{.dtype = first.dtype, .op = op, .scale_source = scale};
+  // As NCCL has scales: in the dtype.
+  if (first.dtype == DType::kF16) reduction.scale_source = static_cast<float>(Float16(static_cast<float>(scale)));
+  if (first.dtype == DType::kBF16) reduction.scale_source = static_cast<float>(BFloat16(static_cast<float>(scale)));
+  if (op == ReduceOp::kAverage)
+    reduction = device::MakeReduction(first.dtype, op, 1, 1, static_cast<int>(transfers.size()));
+  const int64_t bytes = first.count * DTypeSize(first.dtype);
+  const auto of_segment = [&](size_t segment, const std::vector<void*>& outs) {
+    std::vector<const void*> ins;
+    for (const Transfer* const from : transfers) {
+      ins.push_back(static_cast<const char*>(from->in) + static_cast<int64_t>(segment) * bytes);
+    }
+    ASSERT_TRUE(gpu_.Reduce(reduction, ins, outs, first.count, stream).ok());
+  };
+  if (first.kind == Kind::kReduceScatter) {
+    for (size_t r = 0; r < transfers.size(); ++r) of_segment(r, {transfers[r]->out});
+    return;
+  }
+  std::vector<void*> outs;
+  for (size_t r = 0; r < transfers.size(); ++r) {
+    if (first.kind == Kind::kAllReduce || static_cast<int>(r) == first.root) outs.push_back(transfers[r]->out);
+  }
+  of_segment(0, outs);
+}
+
+void FakeNccl::Match(const std::vector<Clique::Launch>& launches, device::Gpu::Stream stream) {
+  const auto messages = [&](size_t rank, Kind kind, size_t other) {
+    std::vector<const Transfer*> found;
+    for (const Transfer& transfer : launches[rank].group) {
+      if (transfer.kind == kind && transfer.root == static_cast<int>(other)) found.push_back(&transfer);
+    }
+    return found;
+  };
+  for (size_t from = 0; from < launches.size(); ++from) {
+    for (size_t to = 0; to < launches.size(); ++to) {
+      const auto sent = messages(from, Kind::kSend, to), received = messages(to, Kind::kReceive, from);
+      ASSERT_EQ(sent.size(), received.size());
+      for (size_t i = 0; i < sent.size(); ++i) {
+        ASSERT_EQ(sent[i]->count, received[i]->count);
+        Copy(received[i]->out, sent[i]->in, sent[i]->count, stream);
+      }
+    }
+  }
+}
+
+}  // namespace gyre

@@ -1,0 +1,101 @@
+// NCCL itself, of one rank, where there is a GPU.
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "collectives/nccl/connection.h"
+#include "collectives/nccl/factory.h"
+#include "device/cuda/factory.h"
+#include "gtest/gtest.h"
+#include "support/status_matchers.h"
+
+namespace gyre::internal::nccl {
+namespace {
+
+using support::IsOk;
+
+class NcclOnCuda : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto gpu = device::cuda::OpenGpu(0);
+    if (!gpu.ok()) GTEST_SKIP() << gpu.status();
+    const auto api = LoadApi();
+    if (!api.ok()) GTEST_SKIP() << api.status();
+    gpu_ = *std::move(gpu);
+    api_ = *api;
+  }
+
+  // Looks until it is so, 30 s at most.
+  template <typename Look>
+  static bool Becomes(const Look& look) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (!look()) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
+
+  std::unique_ptr<Connection> Connected() {
+    auto connection = std::make_unique<Connection>(*api_, gpu_, 0, 1);
+    EXPECT_THAT(connection->Start(*api_->MakeId()), IsOk());
+    EXPECT_TRUE(Becomes([&] { return connection->Poll().value_or(false); })) << connection->Poll().status();
+    return connection;
+  }
+
+  // Of `count` floats at `memory`, halved.
+  void Halve(Connection& connection, void* memory, int64_t count) {
+    const Transfer transfer{.in = memory,
+                            .out = memory,
+                            .count = count,
+                            .dtype = DType::kF32,
+                            .combination = {.op = ReduceOp::kSum, .scale = 0.5}};
+    ASSERT_THAT(connection.Launch({&transfer, 1}), IsOk());
+    ASSERT_TRUE(Becomes([&] { return connection.Poll().value_or(false); })) << connection.Poll().status();
+    ASSERT_THAT(connection.Watch(TimePoint::max(), "halving"), IsOk());
+  }
+
+  std::shared_ptr<device::Gpu> gpu_;
+  Api* api_ = nullptr;
+};
+
+TEST_F(NcclOnCuda, ReducesAndEndsInOrder) {
+  constexpr int64_t kCount = 1'000'003;
+  const auto memory = gpu_->Allocate(kCount * 4);
+  ASSERT_THAT(memory, IsOk());
+  {
+    const auto first = Connected(), second = Connected();
+    std::vector<float> values(kCount, 8.0f);
+    ASSERT_THAT(gpu_->Copy(*memory, values.data(), kCount * 4, first->stream()), IsOk());
+    Halve(*first, *memory, kCount);
+    ASSERT_TRUE(Becomes([&] { return first->Unfinished().value_or(1) == 0; }));
+    Halve(*second, *memory, kCount);
+    ASSERT_THAT(gpu_->Copy(values.data(), *memory, kCount * 4, second->stream()), IsOk());
+    ASSERT_THAT(gpu_->Synchronize(second->stream()), IsOk());
+    EXPECT_EQ(values, std::vector<float>(kCount, 2.0f));
+    EXPECT_TRUE(Becomes([&] { return second->Unfinished().value_or(1) == 0; }));
+  }
+  gpu_->Free(*memory);
+}
+
+TEST_F(NcclOnCuda, CanBeAbortedInFlightAndWhileItConnects) {
+  const auto memory = gpu_->Allocate(64 << 20);
+  ASSERT_THAT(memory, IsOk());
+  {
+    const auto connection = Connected();
+    for (int i = 0; i < 20; ++i) Halve(*connection, *memory, 16 << 20);
+    connection->Abort();
+    EXPECT_FALSE(connection->Poll().ok());
+    EXPECT_THAT(gpu_->Synchronize(connection->stream()), IsOk());
+  }
+  Connection alone(*api_, gpu_, 0, 2);  // the other rank does not come
+  ASSERT_THAT(alone.Start(*api_->MakeId()), IsOk());
+  EXPECT_FALSE(alone.Poll().value_or(true));
+  alone.Abort();
+  EXPECT_FALSE(alone.Poll().ok());
+  gpu_->Free(*memory);
+}
+
+}  // namespace
+}  // namespace gyre::internal::nccl

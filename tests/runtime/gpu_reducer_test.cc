@@ -1,0 +1,355 @@
+// GradientReducer on GPUs: no step here waits for the GPU before what it has queued is compared, at the end.
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "runtime/gpu_fixture.h"
+#include "runtime/reducer_fixture.h"
+
+namespace gyre {
+namespace {
+
+using absl::StatusCode;
+using support::GpuRank;
+using support::HostSizes;
+using support::IsOk;
+using support::MatchesStatus;
+using support::Parameter;
+using support::RunOnGpus;
+using support::ValueOf;
+
+std::vector<Parameter> SomeParameters() {
+  return {{{3, 5}}, {{0}}, {{}}, {{1000}, DType::kBF16}, {{20, 71}}, {{17}, DType::kF64}, {{33}, DType::kF16}};
+}
+
+// A program that has two streams: every other parameter is registered on each, and given on the other one where it is
+// given in memory of the program's own.
+class Trainer {
+ public:
+  Trainer(GpuRank& rank, std::vector<Parameter> parameters) : rank_(rank), parameters_(std::move(parameters)) {
+    other_ = *rank_.gpu->CreateStream();
+  }
+  ~Trainer() {
+    reducer.reset();
+    own_.clear();
+    rank_.gpu->DestroyStream(other_);
+  }
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  absl::Status Start(const ReducerOptions& options) {
+    auto created = GradientReducer::Create(rank_.world(), options);
+    if (!created.ok()) return created.status();
+    reducer = *std::move(created);
+    for (size_t p = 0; p < parameters_.size(); ++p) {
+      const Parameter& parameter = parameters_[p];
+      const auto added = reducer->Register(absl::StrCat("p", p), parameter.shape, parameter.dtype, device(p));
+      if (!added.ok()) return added.status();
+      own_.push_back(rank_.Tensor(parameter.dtype, parameter.count(), device(p + 1).stream));
+    }
+    return reducer->Start();
+  }
+
+  size_t size() const { return parameters_.size(); }
+  const Parameter& parameter(size_t p) const { return parameters_[p]; }
+  Device device(size_t p) const { return rank_.on(p % 2 == 0 ? rank_.stream : other_); }
+  TensorView own(size_t p) const { return own_[p].view; }
+  TensorView home(size_t p) const { return reducer->gradient(static_cast<int>(p)); }
+
+  // The step's gradient, as a kernel would write it, given in memory of the program's own or at home.
+  absl::Status Give(size_t p, int64_t step, bool in_own) {
+    const TensorView view = in_own ? own(p) : home(p);
+    std::vector<std::byte>& bytes = NewBytes(view.bytes());
+    const TensorView host(bytes.data(), view.count, view.dtype);
+    for (int64_t i = 0; i < view.count; ++i) support::Store(host, i, ValueOf(rank_.rank, p, i, step));
+    rank_.Put(view, bytes.data());
+    return in_own ? reducer->Ready(static_cast<int>(p), view) : reducer->Ready(static_cast<int>(p));
+  }
+
+  // Queues a copy of the result, as an optimizer would read it; compared by Compare.
+  void Expect(size_t p, double scale, const std::vector<int64_t>& steps) {
+    const TensorView result = reducer->result(static_cast<int>(p));
+    std::vector<std::byte>& bytes = NewBytes(result.bytes());
+    rank_.Get(result, bytes.data());
+    expected_.push_back({p, scale, steps, {bytes.data(), result.count, result.dtype}});
+  }
+
+  void Compare() {
+    rank_.Settle(rank_.stream);
+    rank_.Settle(other_);
+    for (const Expected& each : expected_) {
+      for (int64_t i = 0; i < each.got.count; ++i) {
+        double sum = 0;
+        for (int r = 0; r < rank_.rank.size; ++r) {
+          for (const int64_t step : each.steps) sum += ValueOf(r, each.parameter, i, step);
+        }
+        ASSERT_EQ(support::Load(each.got, i), sum * each.scale) << "parameter " << each.parameter << ", element " << i;
+      }
+    }
+    expected_.clear();
+  }
+
+  std::unique_ptr<GradientReducer> reducer;
+
+ private:
+  struct Expected {
+    size_t parameter;
+    double scale;
+    std::vector<int64_t> steps;
+    TensorView got;
+  };
+
+  std::vector<std::byte>& NewBytes(int64_t bytes) {
+    return *kept_.emplace_back(std::make_unique<std::vector<std::byte>>(static_cast<size_t>(bytes)));
+  }
+
+  GpuRank& rank_;
+  const std::vector<Parameter> parameters_;
+  void* other_ = nullptr;
+  std::vector<GpuRank::Memory> own_;
+  std::vector<std::unique_ptr<std::vector<std::byte>>> kept_;
+  std::vector<Expected> expected_;
+};
+
+TEST(GpuReducerTest, ResultsAreSumsWhereverGradientsAre) {
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    for (const HostSizes& hosts : {HostSizes{2}, HostSizes{1, 1}, HostSizes{3}}) {
+      RunOnGpus(hosts, seed, [](GpuRank& rank) {
+        Trainer trainer(rank, SomeParameters());
+        ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .bucket_bytes = 2000}), IsOk());
+        for (int64_t step = 1; step <= 6; ++step) {
+          for (size_t p = trainer.size(); p-- > 0;) {
+            // Some at home, some in one place, some now here and now there.
+            const bool in_own = p % 3 == 0 || (p % 3 == 1 && step % 2 == 0);
+            ASSERT_THAT(trainer.Give(p, step, in_own), IsOk());
+          }
+          const auto summary = trainer.reducer->Wait();
+          ASSERT_THAT(summary, IsOk());
+          EXPECT_EQ(summary->control_messages, step == 2 ? 1 : 0);
+          for (size_t p = 0; p < trainer.size(); ++p) trainer.Expect(p, 1, {step});
+        }
+        trainer.Compare();
+      });
+    }
+  }
+}
+
+TEST(GpuReducerTest, GradientsAreConverted) {
+  RunOnGpus({2}, 5, [](GpuRank& rank) {
+    Trainer trainer(rank, {{{700}}, {{41}, DType::kBF16}});
+    ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum}), IsOk());
+    auto narrow = rank.Tensor(DType::kBF16, 700, rank.stream);
+    auto wide = rank.Tensor(DType::kF32, 41, rank.stream);
+    std::vector<BFloat16> in(700), out(700);
+    std::vector<float> other_in(41), other_out(41);
+    for (int64_t i = 0; i < 700; ++i)
+      in[static_cast<size_t>(i)] = BFloat16(static_cast<float>(ValueOf(rank.rank, 0, i, 1)));
+    for (int64_t i = 0; i < 41; ++i) other_in[static_cast<size_t>(i)] = static_cast<float>(ValueOf(rank.rank, 1, i, 1));
+    for (int step = 0; step < 3; ++step) {
+      rank.Put(narrow.view, in.data());
+      ASSERT_THAT(trainer.reducer->Ready(0, narrow.view), IsOk());
+      rank.Put(wide.view, other_in.data());
+      ASSERT_THAT(trainer.reducer->Ready(1, wide.view), IsOk());
+      ASSERT_THAT(trainer.reducer->Wait(), IsOk());
+      rank.Get(narrow.view, out.data());
+      rank.Get(wide.view, other_out.data());
+      rank.Settle(rank.stream);
+      for (int64_t i = 0; i < 700; ++i) {
+        ASSERT_EQ(static_cast<float>(out[static_cast<size_t>(i)]), ValueOf(0, 0, i, 1) + ValueOf(1, 0, i, 1));
+      }
+      for (int64_t i = 0; i < 41; ++i) {
+        ASSERT_EQ(other_out[static_cast<size_t>(i)], ValueOf(0, 1, i, 1) + ValueOf(1, 1, i, 1));
+      }
+    }
+  });
+}
+
+TEST(GpuReducerTest, MicroBatchesAddUp) {
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    RunOnGpus({2}, seed, [](GpuRank& rank) {
+      Trainer trainer(rank, SomeParameters());
+      ASSERT_THAT(trainer.Start({.op = ReduceOp::kAverage, .accumulate = 2}), IsOk());
+      for (int64_t step = 1; step <= 3; ++step) {
+        for (const int64_t batch : {2 * step, 2 * step + 1}) {
+          for (size_t p = 0; p < trainer.size(); ++p) {
+            const bool in_own = p % 3 == 0 || (p % 3 == 1 && (batch + step) % 2 == 0);
+            ASSERT_THAT(trainer.Give(p, batch, in_own), IsOk());
+          }
+          const auto summary = trainer.reducer->Wait();
+          ASSERT_THAT(summary, IsOk());
+          EXPECT_EQ(summary->reduced, batch % 2 == 1);
+        }
+        for (size_t p = 0; p < trainer.size(); ++p) trainer.Expect(p, 0.25, {2 * step, 2 * step + 1});
+      }
+      trainer.Compare();
+    });
+  }
+}
+
+TEST(GpuReducerTest, MissingOnesAreZeros) {
+  RunOnGpus({2}, 2, [](GpuRank& rank) {
+    Trainer trainer(rank, {{{100}}, {{50}}});
+    ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum}), IsOk());
+    ASSERT_THAT(trainer.Give(0, 1, false), IsOk());
+    if (rank.rank == 0) {
+      ASSERT_THAT(trainer.Give(1, 1, false), IsOk());
+    } else {
+      std::vector<float> before(50, 7.0f);
+      rank.Put(trainer.home(1), before.data());
+      rank.Settle(trainer.device(1).stream);
+      ASSERT_THAT(trainer.reducer->Missing(1), IsOk());
+    }
+    ASSERT_THAT(trainer.reducer->Wait(), IsOk());
+    trainer.Expect(0, 1, {1});
+    std::vector<float> got(50);
+    rank.Get(trainer.home(1), got.data());
+    trainer.Compare();
+    for (int64_t i = 0; i < 50; ++i) EXPECT_EQ(got[static_cast<size_t>(i)], ValueOf(0, 1, i, 1));
+  });
+}
+
+// A home is written where the step before has yet to read its results, or to put them there: behind that, whatever
+// streams gradients were given on.
+TEST(GpuReducerTest, HomesAreWrittenAfterTheStepBefore) {
+  for (unsigned seed = 0; seed < 8; ++seed) {
+    RunOnGpus({2}, seed, [seed](GpuRank& rank) {
+      Trainer trainer(rank, {{{900}}, {{700}}, {{1100}}});
+      ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .bucket_bytes = 2000}), IsOk());
+      for (int64_t step = 1; step <= 9; ++step) {
+        for (size_t p = 0; p < trainer.size(); ++p) {
+          const auto turn = (static_cast<size_t>(step) * (1 + seed % 2) + p) % 3;
+          if (turn == 1) {
+            ASSERT_THAT(trainer.reducer->Missing(static_cast<int>(p)), IsOk());
+          } else {
+            ASSERT_THAT(trainer.Give(p, step, turn == 0), IsOk());
+          }
+        }
+        ASSERT_THAT(trainer.reducer->Wait(), IsOk());
+        for (size_t p = 0; p < trainer.size(); ++p) {
+          const bool missing = (static_cast<size_t>(step) * (1 + seed % 2) + p) % 3 == 1;
+          trainer.Expect(p, 1, missing ? std::vector<int64_t>() : std::vector<int64_t>{step});
+        }
+      }
+      trainer.Compare();
+    });
+  }
+}
+
+// The others have their results by then: they learn of it in the next step.
+TEST(GpuReducerTest, AStepThatOneRankCannotFinishIsTheLastOfAll) {
+  for (const HostSizes& hosts : {HostSizes{2}, HostSizes{1, 1}}) {
+    RunOnGpus(hosts, 1, [](GpuRank& rank) {
+      Trainer trainer(rank, {{{1000}}});
+      ASSERT_THAT(trainer.Start({.max_norm = 1.0}), IsOk());
+      if (rank.rank == 1) rank.gpu->FailSquares(absl::InternalError("fell off the bus"));
+      absl::Status status;
+      for (int64_t step = 1; step <= 2 && status.ok(); ++step) {
+        ASSERT_THAT(trainer.Give(0, step, false), IsOk());
+        status = trainer.reducer->Wait().status();
+      }
+      EXPECT_THAT(status.message(), testing::HasSubstr("fell off the bus"));
+      const std::string who = rank.rank == 0 ? "rank 1 could not finish its step" : "";
+      EXPECT_THAT(status.message(), testing::HasSubstr(who));
+      rank.gpu->Free(nullptr);
+    });
+  }
+}
+
+TEST(GpuReducerTest, NormsAreClippedAndBadStepsSkipped) {
+  for (const HostSizes& hosts : {HostSizes{2}, HostSizes{1, 1}}) {
+    RunOnGpus(hosts, 8, [](GpuRank& rank) {
+      Trainer trainer(rank, {{{64}}, {{36}}});
+      ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .max_norm = 5.0, .skip_non_finite = true}), IsOk());
+      std::vector<float> threes(64, 1.5f), bad(36, 1.5f), got(64), other(36);
+      for (const bool finite : {true, false, true}) {
+        bad[7] = finite || rank.rank == 0 ? 1.5f : std::numeric_limits<float>::infinity();
+        rank.Put(trainer.own(0), threes.data());
+        ASSERT_THAT(trainer.reducer->Ready(0, trainer.own(0)), IsOk());
+        rank.Put(trainer.home(1), bad.data());
+        ASSERT_THAT(trainer.reducer->Ready(1), IsOk());
+        const auto summary = trainer.reducer->Wait();
+        ASSERT_THAT(summary, IsOk());
+        EXPECT_EQ(summary->skipped, !finite);
+        rank.Get(trainer.own(0), got.data());
+        rank.Get(trainer.home(1), other.data());
+        rank.Settle(rank.stream);
+        rank.Settle(trainer.device(1).stream);
+        if (!finite) continue;
+        EXPECT_DOUBLE_EQ(*summary->norm, 30.0);  // of 100 threes
+        for (const float value : got) ASSERT_FLOAT_EQ(value, 0.5f);
+        for (const float value : other) ASSERT_FLOAT_EQ(value, 0.5f);
+      }
+    });
+  }
+}
+
+TEST(GpuReducerTest, WhatIsElsewhereIsRefused) {
+  RunOnGpus({2}, 1, [](GpuRank& rank) {
+    auto reducer = *GradientReducer::Create(rank.world());
+    const std::vector<int64_t> shape = {10};
+    ASSERT_THAT(reducer->Register("a", shape, DType::kF32, rank.device()), IsOk());
+    EXPECT_THAT(reducer->Register("b", shape),
+                MatchesStatus(StatusCode::kInvalidArgument, "gradient \"b\" is on the host, those before it on GPU 0"));
+    EXPECT_THAT(reducer->Register("b", shape, DType::kF32, rank.on(reinterpret_cast<void*>(uintptr_t{2}))),
+                MatchesStatus(StatusCode::kInvalidArgument, "cudaStreamPerThread"));
+    EXPECT_THAT(reducer->RegisterRows("c", shape), MatchesStatus(StatusCode::kUnimplemented, "rows"));
+    ASSERT_THAT(reducer->Register("d", shape, DType::kF64, rank.device()), IsOk());
+    ASSERT_THAT(reducer->Start(), IsOk());
+    std::vector<float> host(10);
+    EXPECT_THAT(reducer->Ready(0, host), MatchesStatus(StatusCode::kInvalidArgument, "memory of the host"));
+    EXPECT_THAT(reducer->Ready(1, TensorView(host.data(), 10, DType::kF32, rank.device())),
+                MatchesStatus(StatusCode::kInvalidArgument, "f32 is not converted to f64"));
+
+    auto mixed = *GradientReducer::Create(rank.world());
+    ASSERT_THAT(mixed->Register("a", shape, DType::kF32, rank.rank == 0 ? rank.device() : Device()), IsOk());
+    EXPECT_THAT(mixed->Start(), MatchesStatus(StatusCode::kInvalidArgument, "on a GPU"));
+
+    auto compressed = *GradientReducer::Create(rank.world(), {.compression = Int8{}});
+    ASSERT_THAT(compressed->Register("a", shape, DType::kF32, rank.device()), IsOk());
+    EXPECT_THAT(compressed->Start(), MatchesStatus(StatusCode::kUnimplemented, "not compressed"));
+
+    auto on_host = *GradientReducer::Create(rank.world());
+    ASSERT_THAT(on_host->Register("a", shape), IsOk());
+    ASSERT_THAT(on_host->Start(), IsOk());
+    EXPECT_THAT(on_host->Ready(0, TensorView(host.data(), 10, DType::kF32, rank.device())),
+                MatchesStatus(StatusCode::kInvalidArgument, "registered on the host"));
+  });
+}
+
+TEST(GpuReducerTest, AGpuThatHangsEndsTheStep) {
+  RunOnGpus({2}, 1, [](GpuRank& rank) {
+    Trainer trainer(rank, {{{1000}}});
+    const std::chrono::milliseconds timeout(rank.rank == 1 ? 300 : 20'000);
+    ASSERT_THAT(trainer.Start({.timeout = timeout}), IsOk());
+    ASSERT_THAT(trainer.Give(0, 1, true), IsOk());
+    ASSERT_THAT(trainer.reducer->Wait(), IsOk());
+    rank.gpu->Stall(rank.rank == 1);
+    ASSERT_THAT(trainer.Give(0, 2, true), IsOk());  // a second time, by a table
+    EXPECT_THAT(trainer.reducer->Wait(), MatchesStatus(StatusCode::kDeadlineExceeded, "GPU 0 of rank 1"));
+    trainer.reducer.reset();
+    EXPECT_EQ(rank.gpu->blocked(), 0);
+    rank.gpu->Stall(false);
+    rank.gpu->Free(nullptr);
+  });
+}
+
+TEST(GpuReducerTest, AGpuThatFailsEndsTheStepOnAllRanks) {
+  RunOnGpus({2}, 1, [](GpuRank& rank) {
+    Trainer trainer(rank, {{{1000}}});
+    ASSERT_THAT(trainer.Start({}), IsOk());
+    if (rank.rank == 1) rank.gpu->Fail(absl::InternalError("fell off the bus"));
+    ASSERT_THAT(trainer.reducer->Ready(0), IsOk());
+    EXPECT_THAT(trainer.reducer->Wait().status().message(), testing::HasSubstr("fell off the bus"));
+    rank.gpu->Fail(absl::OkStatus());
+    rank.gpu->Free(nullptr);
+  });
+}
+
+}  // namespace
+}  // namespace gyre
