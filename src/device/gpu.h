@@ -20,6 +20,7 @@
 namespace gyre::device {
 
 class GpuCodecs;
+class GpuGraph;
 class GpuSharing;
 
 class Gpu {
@@ -63,9 +64,14 @@ class Gpu {
   // queued keep what they wait for. One that was never recorded is waited for by nobody.
   virtual absl::StatusOr<Event> CreateEvent() = 0;
   virtual void DestroyEvent(Event event) = 0;
-  // Record on a stream that is being captured into a graph is kFailedPrecondition.
+  // Either on a stream that is being captured into a graph is kFailedPrecondition, and leaves that alone.
   virtual absl::Status Record(Event event, Stream stream) = 0;
   virtual absl::Status Wait(Stream stream, Event event) = 0;
+
+  // What is queued on `stream` from now on, by whatever thread, is not done, but goes into the graph (gpu_graph.h)
+  // until that ends the capture. To Synchronize with the stream meanwhile spoils the graph; other streams and threads go
+  // on as ever. REQUIRES: one of CreateStream, with nothing queued.
+  virtual absl::StatusOr<std::shared_ptr<GpuGraph>> Capture(Stream stream) = 0;
 
   // Whether what the latest Record marked has been done, and the host sees what it wrote. Does not block.
   virtual absl::StatusOr<bool> Done(Event event) = 0;
@@ -80,7 +86,8 @@ class Gpu {
 
   virtual absl::Status Zero(void* memory, int64_t bytes, Stream stream) = 0;  // on the GPU
 
-  // For use on one stream alone. Blocks for the copy of the table itself, behind nothing else that is queued anywhere.
+  // For use on one stream alone, or on others that this one has come to wait for before the table goes. Blocks for the
+  // copy of the table itself, behind nothing else that is queued anywhere.
   virtual absl::StatusOr<std::unique_ptr<Table>> Upload(PackTable table, Stream used_on) = 0;
 
   // buffer[segment.first + i] = scale * segment.data[i], and back: segment.data[i] = scale * buffer[...]. Converted

@@ -1,7 +1,6 @@
 #include "device/fake_gpu.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -11,58 +10,6 @@
 #include "gyre/status_macros.h"
 
 namespace gyre::device {
-
-namespace {
-
-template <typename T>
-T At(const void* data, int64_t i) {
-  T value;
-  std::memcpy(&value, static_cast<const char*>(data) + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
-  return value;
-}
-
-double Load(DType dtype, const void* data, int64_t i) {
-  switch (dtype) {
-    case DType::kF16: return static_cast<float>(At<Float16>(data, i));
-    case DType::kBF16: return static_cast<float>(At<BFloat16>(data, i));
-    case DType::kF64: return At<double>(data, i);
-    default: return At<float>(data, i);
-  }
-}
-
-void Store(DType dtype, float value, void* data, int64_t i) {
-  char* const at = static_cast<char*>(data) + i * DTypeSize(dtype);
-  const auto store = [&](auto converted) { std::memcpy(at, &converted, sizeof converted); };
-  switch (dtype) {
-    case DType::kF16: return store(Float16(value));
-    case DType::kBF16: return store(BFloat16(value));
-    default: return store(value);
-  }
-}
-
-void Move(DType from_dtype, const void* from, int64_t from_at, DType to_dtype, void* to, int64_t to_at, double scale) {
-  if (from_dtype == to_dtype && scale == 1.0) {
-    const auto size = DTypeSize(from_dtype);
-    std::memcpy(static_cast<char*>(to) + to_at * size, static_cast<const char*>(from) + from_at * size,
-                static_cast<size_t>(size));
-    return;
-  }
-  Store(to_dtype, static_cast<float>(Load(from_dtype, from, from_at)) * static_cast<float>(scale), to, to_at);
-}
-
-}  // namespace
-
-// Gone once what was queued before its end has been done.
-struct FakeGpu::TableHere final : Table {
-  TableHere(FakeGpu& gpu, PackTable table, Stream used_on)
-      : gpu(gpu), table(std::make_unique<PackTable>(std::move(table))), used_on(used_on) {}
-  ~TableHere() override { gpu.Retire(std::move(table), used_on); }
-  const PackTable& host() const override { return *table; }
-
-  FakeGpu& gpu;
-  std::unique_ptr<PackTable> table;
-  Stream const used_on;
-};
 
 FakeGpu::~FakeGpu() {
   for (const auto& [event, mark] : events_) delete static_cast<char*>(event);
@@ -84,9 +31,30 @@ void FakeGpu::Hold(Stream stream, bool held) {
   }
 }
 
-void FakeGpu::Capture(Stream stream) {
+void FakeGpu::LetProgramCapture(Stream stream) {
   std::lock_guard lock(mutex_);
-  captured_.insert(stream);
+  programs_.insert(stream);
+}
+
+void FakeGpu::FailCaptures(absl::Status begin, absl::Status end) {
+  std::lock_guard lock(mutex_);
+  capture_failure_ = std::move(begin);
+  end_failure_ = std::move(end);
+}
+
+int FakeGpu::launched() const {
+  std::lock_guard lock(mutex_);
+  return launched_;
+}
+
+int FakeGpu::queued() const {
+  std::lock_guard lock(mutex_);
+  return queued_;
+}
+
+void FakeGpu::PassForMany() {
+  std::lock_guard lock(mutex_);
+  many_ = true;
 }
 
 int FakeGpu::blocked() const {
@@ -120,6 +88,9 @@ std::string FakeGpu::uuid() const {
   std::string uuid(16, 'f');  // of this object: those who share a GPU share the object
   const FakeGpu* const self = this;
   std::memcpy(uuid.data(), &self, sizeof self);
+  std::lock_guard lock(mutex_);
+  if (many_) ++uuids_;
+  std::memcpy(uuid.data() + sizeof self, &uuids_, sizeof uuids_);
   return uuid;
 }
 
@@ -165,8 +136,20 @@ bool FakeSharing::IsOpen(void* thing) const {
 // --- Queues ---
 
 absl::Status FakeGpu::Queue(Stream stream, Item item) {
+  if (const auto graph = CapturedInto(stream); graph != nullptr) {
+    return graph->Add([this, item = std::move(item)](Stream launched_on) { return QueueNow(launched_on, item); });
+  }
+  {
+    std::lock_guard lock(mutex_);
+    ++queued_;
+  }
+  return QueueNow(stream, std::move(item));
+}
+
+absl::Status FakeGpu::QueueNow(Stream stream, Item item) {
   std::lock_guard lock(mutex_);
   if (!failure_.ok()) return failure_;
+  EXPECT_FALSE(programs_.contains(stream)) << "something is queued on a stream that the program captures";
   streams_[stream].push_back(std::move(item));
   if (random_() % 4 == 0) Step();
   return absl::OkStatus();
@@ -178,7 +161,7 @@ bool FakeGpu::Step() {
   std::vector<std::deque<Item>*> able;
   for (auto& [stream, items] : streams_) {
     if (items.empty() || held_.contains(stream)) continue;
-    if (items.front().after == nullptr || items.front().after->reached) able.push_back(&items);
+    if (items.front().after == nullptr || items.front().after->open) able.push_back(&items);
   }
   if (able.empty()) return false;
   std::deque<Item>& items = *able[random_() % able.size()];
@@ -201,7 +184,9 @@ absl::StatusOr<Gpu::Stream> FakeGpu::CreateStream() {
 }
 
 void FakeGpu::DestroyStream(Stream stream) {
+  EXPECT_EQ(CapturedInto(stream), nullptr) << "a stream is destroyed while it is captured";
   std::lock_guard lock(mutex_);
+  programs_.erase(stream);
   Drain(stream);
   if (!streams_[stream].empty()) return;  // goes with this, for what is queued is done all the same
   streams_.erase(stream);
@@ -209,6 +194,10 @@ void FakeGpu::DestroyStream(Stream stream) {
 }
 
 absl::Status FakeGpu::Synchronize(Stream stream) {
+  if (const auto graph = CapturedInto(stream); graph != nullptr) {
+    graph->Spoil("somebody waited for the stream");
+    return absl::FailedPreconditionError("the stream is being captured");
+  }
   std::lock_guard lock(mutex_);
   Drain(stream);
   if (!streams_[stream].empty()) ++blocked_;
@@ -229,32 +218,84 @@ void FakeGpu::DestroyEvent(Event event) {
   delete static_cast<char*>(event);
 }
 
+absl::Status FakeGpu::CheckNotCaptured(Stream stream) const {
+  const bool ours = CapturedInto(stream) != nullptr;
+  std::lock_guard lock(mutex_);
+  if (!ours && !programs_.contains(stream)) return absl::OkStatus();
+  return absl::FailedPreconditionError("the stream is being captured");
+}
+
 absl::Status FakeGpu::Record(Event event, Stream stream) {
-  auto mark = std::make_shared<Mark>();
+  RETURN_IF_ERROR(CheckNotCaptured(stream));
+  auto gate = std::make_shared<Gate>();
   {
     std::lock_guard lock(mutex_);
-    if (captured_.contains(stream)) return absl::FailedPreconditionError("the stream is being captured");
-    events_[event] = mark;
+    events_[event] = gate;
   }
-  return Queue(stream, {.work = [mark] { mark->reached = true; }, .after = nullptr});
+  return Queue(stream, {.work = [gate] { gate->open = true; }, .after = nullptr});
 }
 
 absl::Status FakeGpu::Wait(Stream stream, Event event) {
-  std::shared_ptr<Mark> mark;
+  RETURN_IF_ERROR(CheckNotCaptured(stream));
+  std::shared_ptr<Gate> gate;
   {
     std::lock_guard lock(mutex_);
-    mark = events_[event];
+    gate = events_[event];
   }
-  if (mark == nullptr) return absl::OkStatus();
-  return Queue(stream, {.work = nullptr, .after = std::move(mark)});
+  if (gate == nullptr) return absl::OkStatus();
+  return Queue(stream, {.work = nullptr, .after = std::move(gate)});
 }
 
 absl::StatusOr<bool> FakeGpu::Done(Event event) {
   std::lock_guard lock(mutex_);
   if (!failure_.ok()) return failure_;
   for (auto steps = random_() % 3; steps > 0; --steps) Step();
-  const auto& mark = events_[event];
-  return mark == nullptr || mark->reached;
+  const auto& gate = events_[event];
+  return gate == nullptr || gate->open;
+}
+
+absl::Status FakeGpu::QueueWait(std::shared_ptr<Gate> gate, Stream stream) {
+  return QueueNow(stream, {.work = nullptr, .after = std::move(gate)});
+}
+
+absl::Status FakeGpu::QueueOpen(std::shared_ptr<Gate> gate, Stream stream) {
+  return QueueNow(stream, {.work = [gate = std::move(gate)] { gate->open = true; }, .after = nullptr});
+}
+
+void FakeGpu::Open(Gate& gate) {
+  std::lock_guard lock(mutex_);
+  gate.open = true;
+}
+
+// --- Graphs ---
+
+absl::StatusOr<std::shared_ptr<GpuGraph>> FakeGpu::Capture(Stream stream) {
+  std::lock_guard lock(mutex_);
+  if (!failure_.ok()) return failure_;
+  if (!capture_failure_.ok()) return capture_failure_;
+  EXPECT_TRUE(streams_.contains(stream) && streams_[stream].empty() && !graphs_.contains(stream));
+  auto graph = std::make_shared<FakeGraph>(*this, stream);
+  graphs_[stream] = graph;
+  return graph;
+}
+
+std::shared_ptr<FakeGraph> FakeGpu::CapturedInto(Stream stream) const {
+  std::lock_guard lock(mutex_);
+  const auto found = graphs_.find(stream);
+  return found == graphs_.end() ? nullptr : found->second.lock();
+}
+
+absl::Status FakeGpu::EndCapture(Stream stream) {
+  std::lock_guard lock(mutex_);
+  graphs_.erase(stream);
+  return end_failure_;
+}
+
+absl::Status FakeGpu::BeginLaunch(Stream stream) {
+  std::lock_guard lock(mutex_);
+  EXPECT_FALSE(graphs_.contains(stream)) << "a graph is launched into another";
+  ++launched_;
+  return failure_;
 }
 
 // --- Memory ---
@@ -303,94 +344,6 @@ absl::Status FakeGpu::Copy(void* to, const void* from, int64_t bytes, Stream str
 absl::Status FakeGpu::Zero(void* memory, int64_t bytes, Stream stream) {
   if (bytes <= 0) return absl::OkStatus();
   return Queue(stream, {.work = [=] { std::memset(memory, 0, static_cast<size_t>(bytes)); }, .after = nullptr});
-}
-
-// --- Kernels ---
-
-absl::StatusOr<std::unique_ptr<Gpu::Table>> FakeGpu::Upload(PackTable table, Stream used_on) {
-  return std::make_unique<TableHere>(*this, std::move(table), used_on);
-}
-
-void FakeGpu::Retire(std::unique_ptr<PackTable> table, Stream used_on) {
-  std::lock_guard lock(mutex_);
-  streams_[used_on].push_back({.work = [kept = std::shared_ptr<PackTable>(std::move(table))] {}, .after = nullptr});
-}
-
-absl::Status FakeGpu::Pack(const Table& table, void* buffer, double scale, Stream stream) {
-  RETURN_IF_ERROR(CheckScale(table.host(), scale));
-  return Queue(stream, {.work =
-                            [&host = table.host(), buffer, scale] {
-                              for (const Tile& tile : host.tiles) {
-                                const Segment& segment = host.segments[static_cast<size_t>(tile.segment)];
-                                for (int64_t i = tile.first; i < tile.first + tile.count; ++i) {
-                                  Move(segment.dtype, segment.data, i, host.buffer_dtype, buffer, segment.first + i,
-                                       scale);
-                                }
-                              }
-                            },
-                        .after = nullptr});
-}
-
-absl::Status FakeGpu::Unpack(const Table& table, const void* buffer, double scale, Stream stream) {
-  RETURN_IF_ERROR(CheckScale(table.host(), scale));
-  return Queue(stream, {.work =
-                            [&host = table.host(), buffer, scale] {
-                              for (const Tile& tile : host.tiles) {
-                                const Segment& segment = host.segments[static_cast<size_t>(tile.segment)];
-                                for (int64_t i = tile.first; i < tile.first + tile.count; ++i) {
-                                  Move(host.buffer_dtype, buffer, segment.first + i, segment.dtype, segment.data, i,
-                                       scale);
-                                }
-                              }
-                            },
-                        .after = nullptr});
-}
-
-absl::Status FakeGpu::Reduce(const Reduction& reduction, std::span<const void* const> sources,
-                             std::span<void* const> destinations, int64_t count, Stream stream) {
-  RETURN_IF_ERROR(CheckOperands(sources.size(), destinations.size()));
-  return Queue(stream, {.work = [reduction, from = std::vector<const void*>(sources.begin(), sources.end()),
-                                 to = std::vector<void*>(destinations.begin(), destinations.end()),
-                                 count] { device::Reduce(reduction, from, to, count); },
-                        .after = nullptr});
-}
-
-absl::Status FakeGpu::CountNonFinite(ConstTensorView view, uint64_t* found, Stream stream) {
-  if (!Convertible(view.dtype) && view.dtype != DType::kF64) return absl::OkStatus();
-  return Queue(stream, {.work =
-                            [view, found] {
-                              for (int64_t i = 0; i < view.count; ++i) {
-                                *found += static_cast<uint64_t>(!std::isfinite(Load(view.dtype, view.data, i)));
-                              }
-                            },
-                        .after = nullptr});
-}
-
-absl::Status FakeGpu::AddSquares(ConstTensorView view, double* parts, Stream stream) {
-  if (!Convertible(view.dtype) && view.dtype != DType::kF64) {
-    return absl::InvalidArgumentError("squares are of floating-point tensors");
-  }
-  {
-    std::lock_guard lock(mutex_);
-    RETURN_IF_ERROR(squares_failure_);
-  }
-  return Queue(stream, {.work =
-                            [view, parts] {
-                              constexpr size_t kThreads = kSquareThreads, kAll = kThreads * kSquareParts;
-                              std::vector<double> sums(kAll);
-                              for (int64_t i = 0; i < view.count; ++i) {
-                                const double value = Load(view.dtype, view.data, i);
-                                sums[static_cast<size_t>(i) % kAll] += value * value;
-                              }
-                              for (size_t part = 0; part < kSquareParts; ++part) {
-                                double* const mine = &sums[part * kThreads];
-                                for (size_t half = kThreads / 2; half > 0; half /= 2) {
-                                  for (size_t thread = 0; thread < half; ++thread) mine[thread] += mine[thread + half];
-                                }
-                                parts[part] += mine[0];
-                              }
-                            },
-                        .after = nullptr});
 }
 
 }  // namespace gyre::device

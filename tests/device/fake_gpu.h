@@ -4,8 +4,8 @@
 // What is queued is done as late as a GPU may do it: some of it with each look at an event, the rest when somebody
 // waits for a stream; streams take turns as a seed says, and only events order them. So who forgets to wait for an
 // event, or lets go of memory too early, gets wrong data, or AddressSanitizer's report. Who frees what others have
-// open, or waits for a GPU that hangs by freeing, fails the test. The default stream is a stream like the others: it
-// waits for nobody.
+// open, waits for a GPU that hangs by freeing, or queues something on a stream that the program captures, fails the
+// test. The default stream is a stream like the others: it waits for nobody.
 #pragma once
 
 #include <deque>
@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "device/fake_gpu_codecs.h"
+#include "device/fake_graph.h"
 #include "device/gpu.h"
 #include "device/gpu_sharing.h"
 
@@ -65,8 +66,29 @@ class FakeGpu final : public Gpu {
   // The same of one stream alone.
   void Hold(Stream stream, bool held);
 
-  // From now on the stream is being captured into a graph.
-  void Capture(Stream stream);
+  // From now on the program captures the stream into a graph of its own.
+  void LetProgramCapture(Stream stream);
+
+  // Every later Capture ends in the one, and every later end of a capture in the other.
+  void FailCaptures(absl::Status begin, absl::Status end);
+
+  // Graphs that were launched, and calls that queued anything but by a graph: to be counted.
+  int launched() const;
+  int queued() const;
+
+  // Whoever asks for its UUID gets another one: those who share it take it for GPUs of their own.
+  void PassForMany();
+
+  // What streams wait for until it is opened, by what comes to it on a stream, or at once.
+  struct Gate {
+    bool open = false;
+  };
+  absl::Status QueueWait(std::shared_ptr<Gate> gate, Stream stream);
+  absl::Status QueueOpen(std::shared_ptr<Gate> gate, Stream stream);
+  void Open(Gate& gate);
+
+  // What the stream is being captured into; null: it is not.
+  std::shared_ptr<FakeGraph> CapturedInto(Stream stream) const;
 
   // How often somebody would have waited without end for what is not done: in Free or Synchronize.
   int blocked() const;
@@ -94,6 +116,7 @@ class FakeGpu final : public Gpu {
   void DestroyEvent(Event event) override;
   absl::Status Record(Event event, Stream stream) override;
   absl::Status Wait(Stream stream, Event event) override;
+  absl::StatusOr<std::shared_ptr<GpuGraph>> Capture(Stream stream) override;
   absl::StatusOr<bool> Done(Event event) override;
   absl::Status Pin(void* memory, int64_t bytes) override;
   void Unpin(void* memory) override;
@@ -109,20 +132,23 @@ class FakeGpu final : public Gpu {
   GpuCodecs& codecs() override { return codecs_; }
 
  private:
-  // One Record: what waits for it holds it, whatever becomes of its event.
-  struct Mark {
-    bool reached = false;
-  };
-  // Queued on a stream. Not done before `after` is reached.
+  friend class FakeGraph;
+  friend struct FakeTable;
+
+  // Queued on a stream. Not done before `after`, if there is one, is open. An event has the gate of its latest Record;
+  // what waits for that holds it, whatever becomes of the event.
   struct Item {
     std::function<void()> work;
-    std::shared_ptr<Mark> after;
+    std::shared_ptr<Gate> after;
   };
 
-  struct TableHere;
-
+  absl::Status CheckNotCaptured(Stream stream) const;
   absl::Status Queue(Stream stream, Item item);
-  void Retire(std::unique_ptr<PackTable> table, Stream used_on);
+  absl::Status QueueNow(Stream stream, Item item);
+  absl::Status QueuePack(const PackTable& table, void* buffer, double scale, bool unpacks, Stream stream);
+  absl::Status BeginLaunch(Stream stream);
+  absl::Status EndCapture(Stream stream);
+  void Retire(std::shared_ptr<PackTable> table, Stream used_on);
   bool Step();
   void Drain(Stream stream);
 
@@ -131,11 +157,15 @@ class FakeGpu final : public Gpu {
   mutable std::mutex mutex_;  // guards all that follows
   std::mt19937 random_;
   bool stalled_ = false;
-  absl::Status failure_, squares_failure_;
-  std::set<Stream> held_, captured_;
+  bool many_ = false;
+  mutable int uuids_ = 0;  // given out, where it passes for many
+  absl::Status failure_, squares_failure_, capture_failure_, end_failure_;
+  std::set<Stream> held_, programs_;                   // of the latter the program captures
+  std::map<Stream, std::weak_ptr<FakeGraph>> graphs_;  // that streams are captured into
+  int launched_ = 0, queued_ = 0;
   int blocked_ = 0;
   std::map<Stream, std::deque<Item>> streams_;
-  std::map<Event, std::shared_ptr<Mark>> events_;
+  std::map<Event, std::shared_ptr<Gate>> events_;
   std::map<void*, int64_t> pinned_;
   std::set<void*> allocations_;
   FakeGpuCodecs codecs_{[this](Stream stream, std::function<void()> work) {

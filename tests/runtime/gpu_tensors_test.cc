@@ -216,7 +216,7 @@ TEST(GpuTensorsTest, WhatACallThatFailedHasQueuedComesBeforeWhatTheProgramDoes) 
 TEST(GpuTensorsTest, AStreamThatIsCapturedIsRefused) {
   RunOnGpus({2}, 1, [](GpuRank& rank) {
     void* const captured = *rank.gpu->CreateStream();
-    rank.gpu->Capture(captured);
+    rank.gpu->LetProgramCapture(captured);
     auto tensor = rank.Tensor(DType::kF32, 10, rank.stream);
     const Device device = rank.on(rank.rank == 1 ? captured : rank.stream);
     const TensorView view(tensor.view.data, 10, DType::kF32, device);

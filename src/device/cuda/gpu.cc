@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "device/cuda/call.h"
 #include "device/cuda/codecs.h"
+#include "device/cuda/graph.h"
 #include "device/cuda/launch.cuh"
 #include "device/cuda/open.h"
 #include "device/cuda/sharing.h"
@@ -24,6 +25,7 @@ class CudaGpu final : public Gpu {
         uuid_(properties.uuid.bytes, sizeof properties.uuid.bytes),
         multiprocessors_(properties.multiProcessorCount),
         tables_(ordinal),
+        captures_(ordinal),
         sharing_(ordinal),
         codecs_(MakeCodecs(ordinal, multiprocessors_)) {}
 
@@ -82,19 +84,17 @@ class CudaGpu final : public Gpu {
   }
 
   absl::Status Record(Event event, Stream stream) override {
-    cudaStreamCaptureStatus captured = cudaStreamCaptureStatusNone;
-    RETURN_IF_ERROR(
-        On([&] { return cudaStreamIsCapturing(AsCuda(stream), &captured); }, "asking what a stream is used for"));
-    if (captured != cudaStreamCaptureStatusNone) {
-      return absl::FailedPreconditionError("the stream is being captured into a graph, which cannot hold this call");
-    }
+    RETURN_IF_ERROR(CheckNotCaptured(stream));
     return On([&] { return cudaEventRecord(EventOf(event), AsCuda(stream)); }, "recording an event");
   }
 
   absl::Status Wait(Stream stream, Event event) override {
+    RETURN_IF_ERROR(CheckNotCaptured(stream));
     return On([&] { return cudaStreamWaitEvent(AsCuda(stream), EventOf(event), cudaEventWaitDefault); },
               "having a stream wait for an event");
   }
+
+  absl::StatusOr<std::shared_ptr<GpuGraph>> Capture(Stream stream) override { return captures_.Begin(AsCuda(stream)); }
 
   absl::StatusOr<bool> Done(Event event) override {
     bool done = true;
@@ -135,15 +135,16 @@ class CudaGpu final : public Gpu {
   }
 
   absl::Status Pack(const Table& table, void* buffer, double scale, Stream stream) override {
-    RETURN_IF_ERROR(CheckScale(table.host(), scale));
-    return On([&] { return LaunchPack(Tables::TilesOf(table), buffer, static_cast<float>(scale), AsCuda(stream)); },
-              "packing");
+    return Packed({.node = nullptr, .unpacks = false, .buffer = buffer, .scale = static_cast<float>(scale)}, table,
+                  scale, stream);
   }
 
   absl::Status Unpack(const Table& table, const void* buffer, double scale, Stream stream) override {
-    RETURN_IF_ERROR(CheckScale(table.host(), scale));
-    return On([&] { return LaunchUnpack(Tables::TilesOf(table), buffer, static_cast<float>(scale), AsCuda(stream)); },
-              "unpacking");
+    return Packed({.node = nullptr,
+                   .unpacks = true,
+                   .buffer = const_cast<void*>(buffer),  // the kernel only reads it
+                   .scale = static_cast<float>(scale)},
+                  table, scale, stream);
   }
 
   absl::Status Reduce(const Reduction& reduction, std::span<const void* const> sources,
@@ -191,10 +192,31 @@ class CudaGpu final : public Gpu {
     return made;
   }
 
+  absl::Status CheckNotCaptured(Stream stream) {
+    cudaStreamCaptureStatus captured = cudaStreamCaptureStatusNone;
+    RETURN_IF_ERROR(
+        On([&] { return cudaStreamIsCapturing(AsCuda(stream), &captured); }, "asking what a stream is used for"));
+    if (captured == cudaStreamCaptureStatusNone) return absl::OkStatus();
+    return absl::FailedPreconditionError("the stream is being captured into a graph, which cannot hold this call");
+  }
+
+  absl::Status Packed(const PackNode& pack, const Table& table, double scale, Stream stream) {
+    RETURN_IF_ERROR(CheckScale(table.host(), scale));
+    const Tiles tiles = Tables::TilesOf(table);
+    RETURN_IF_ERROR(On(
+        [&] {
+          return pack.unpacks ? LaunchUnpack(tiles, pack.buffer, pack.scale, AsCuda(stream))
+                              : LaunchPack(tiles, pack.buffer, pack.scale, AsCuda(stream));
+        },
+        pack.unpacks ? "unpacking" : "packing"));
+    return tiles.tile_count > 0 ? captures_.Note(AsCuda(stream), pack) : absl::OkStatus();
+  }
+
   const int ordinal_;
   const std::string name_, uuid_;
   const int multiprocessors_;
   Tables tables_;
+  Captures captures_;
   CudaSharing sharing_;
   const std::unique_ptr<GpuCodecs> codecs_;
 };

@@ -25,6 +25,17 @@ struct Tiles {
 cudaError_t LaunchPack(const Tiles& tiles, void* buffer, float scale, cudaStream_t stream);
 cudaError_t LaunchUnpack(const Tiles& tiles, const void* buffer, float scale, cudaStream_t stream);
 
+// One of these launches, as a node of a graph.
+struct PackNode {
+  cudaGraphNode_t node;
+  bool unpacks;
+  void* buffer;
+  float scale;
+};
+
+// It goes by these tiles from now on; at least one.
+cudaError_t SetTiles(cudaGraphExec_t graph, const PackNode& pack, const Tiles& tiles);
+
 // Passed to the kernel by value: constant memory, no copy of its own.
 struct Operands {
   const void* sources[Gpu::kMaxOperands];

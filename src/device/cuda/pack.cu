@@ -134,4 +134,17 @@ cudaError_t LaunchUnpack(const Tiles& tiles, const void* buffer, float scale, cu
   return cudaGetLastError();
 }
 
+cudaError_t SetTiles(cudaGraphExec_t graph, const PackNode& pack, const Tiles& tiles) {
+  Tiles table = tiles;
+  void* buffer = pack.buffer;
+  float scale = pack.scale;
+  void* arguments[] = {&table, &buffer, &scale};
+  cudaKernelNodeParams launch = {};
+  launch.func = pack.unpacks ? reinterpret_cast<void*>(&UnpackTiles) : reinterpret_cast<void*>(&PackTiles);
+  launch.gridDim = dim3(static_cast<unsigned>(tiles.tile_count));
+  launch.blockDim = dim3(kThreads);
+  launch.kernelParams = arguments;
+  return cudaGraphExecKernelNodeSetParams(graph, pack.node, &launch);
+}
+
 }  // namespace gyre::device::cuda

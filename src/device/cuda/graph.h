@@ -1,0 +1,66 @@
+// Graphs of CUDA's, and which streams are being captured into them.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cuda_runtime_api.h"
+#include "device/cuda/launch.cuh"
+#include "device/gpu_graph.h"
+
+namespace gyre::device::cuda {
+
+class Captures;
+
+class CudaGraph final : public GpuGraph {
+ public:
+  // Being captured on `stream`, which `captures` is told the end of.
+  CudaGraph(int ordinal, cudaStream_t stream, Captures& captures)
+      : ordinal_(ordinal), captures_(captures), stream_(stream) {}
+  ~CudaGraph() override;
+
+  absl::Status End() override;
+  absl::Status Launch(Gpu::Stream stream) override;
+  absl::Status Update(const Gpu::Table* table) override;
+  void Discard() override;
+
+  // A kernel that packs or unpacks is the last that was queued; its node is yet to be found.
+  absl::Status Add(PackNode pack);
+
+ private:
+  cudaError_t EndLocked();
+  void DiscardLocked();
+
+  const int ordinal_;
+  Captures& captures_;
+  std::mutex mutex_;     // guards all that follows
+  cudaStream_t stream_;  // null: the capture has ended
+  cudaGraph_t graph_ = nullptr;
+  cudaGraphExec_t launchable_ = nullptr;  // null: not yet, or no more
+  std::vector<PackNode> packs_;
+};
+
+// Of one GPU. Thread-safe.
+class Captures {
+ public:
+  explicit Captures(int ordinal) : ordinal_(ordinal) {}
+
+  absl::StatusOr<std::shared_ptr<GpuGraph>> Begin(cudaStream_t stream);
+
+  // A pack or unpack kernel was queued on the stream: where that is being captured, its graph is to know.
+  absl::Status Note(cudaStream_t stream, const PackNode& pack);
+
+  // The stream's capture has ended.
+  void End(cudaStream_t stream);
+
+ private:
+  const int ordinal_;
+  std::mutex mutex_;
+  std::map<cudaStream_t, std::weak_ptr<CudaGraph>> graphs_;  // by the stream that is being captured; guarded by mutex_
+};
+
+}  // namespace gyre::device::cuda
