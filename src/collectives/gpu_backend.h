@@ -8,6 +8,7 @@
 #include "collectives/call.h"
 #include "collectives/lane.h"
 #include "device/gpu.h"
+#include "device/gpu_graph.h"
 
 namespace gyre::internal {
 
@@ -20,6 +21,12 @@ struct GpuCall {
   // own streams wait for both before they read the one and write the other. Null: nothing to wait for.
   device::Gpu::Event input_ready = nullptr;
   device::Gpu::Event output_ready = nullptr;
+
+  // Not null: an allreduce in place that is in this graph. `capturing`: yet to be, for the graph captures the stream of
+  // the call's tensors: what the call queues goes there, by all ranks alike, and its operation ends well once it has.
+  // Otherwise the graph is launched in its place, as it is on all ranks, or on none.
+  std::shared_ptr<device::GpuGraph> graph = nullptr;
+  bool capturing = false;
 };
 
 // Thread-safe.
@@ -28,6 +35,9 @@ class GpuBackend {
   virtual ~GpuBackend() = default;
 
   virtual std::string_view name() const = 0;  // "staged"
+
+  // Whether calls may have graphs. The same on all ranks.
+  virtual bool captures() const { return false; }
 
   // The call's operation, to be polled at once: it is its communicator's turn. It has ended well once the streams of
   // the call's input and output wait for whatever of it is still queued on the GPU. It deals with deadlines, losses

@@ -11,7 +11,7 @@ namespace gyre::device {
 // Thread-safe.
 class GpuGraph {
  public:
-  // As Discard.
+  // As Discard. REQUIRES: no call is under way.
   virtual ~GpuGraph() = default;
 
   // Ends the capture; from now on it can be launched. Once. Not OK: something that was queued, or was asked of the
@@ -27,8 +27,8 @@ class GpuGraph {
   // of it. REQUIRES: the capture has ended well; it was captured with a table whose buffer has this one's dtype.
   virtual absl::Status Update(const Gpu::Table* table) = 0;
 
-  // Holds nothing from now on: a capture ends, and nothing can be launched. What was launched is done to its end. Does
-  // not wait for the GPU.
+  // Holds nothing from now on, or once a Launch that is under way returns: a capture ends, and nothing can be launched.
+  // What was launched is done to its end. Does not wait for the GPU.
   virtual void Discard() = 0;
 };
 

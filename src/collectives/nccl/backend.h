@@ -22,6 +22,7 @@ class Backend final : public GpuBackend, public std::enable_shared_from_this<Bac
   ~Backend() override;
 
   std::string_view name() const override { return "nccl"; }
+  bool captures() const override { return true; }
   std::shared_ptr<Pollable> Make(const GpuCall& call) override;
 
   Api& api() const { return api_; }

@@ -79,14 +79,47 @@ absl::Status Connection::WhyAbortedLocked() const {
   return failure_.ok() ? absl::FailedPreconditionError("NCCL: the communicator was aborted") : failure_;
 }
 
-absl::Status Connection::Launch(std::span<const Transfer> group) {
-  std::lock_guard lock(mutex_);
+absl::Status Connection::CheckReadyLocked() const {
   if (state_ == State::kAborted) return WhyAbortedLocked();
-  if (state_ != State::kReady) return absl::FailedPreconditionError("NCCL: the communicator is not ready");
+  return state_ == State::kReady ? absl::OkStatus()
+                                 : absl::FailedPreconditionError("NCCL: the communicator is not ready");
+}
+
+absl::Status Connection::LaunchLocked(std::span<const Transfer> group, device::Gpu::Stream stream) {
   state_ = State::kBusy;
-  ASSIGN_OR_RETURN(const bool launched, comm_->Launch(group, stream_));
+  ASSIGN_OR_RETURN(const bool launched, comm_->Launch(group, stream));
   if (launched) state_ = State::kReady;
   return absl::OkStatus();
+}
+
+absl::Status Connection::Launch(std::span<const Transfer> group) {
+  std::lock_guard lock(mutex_);
+  RETURN_IF_ERROR(CheckReadyLocked());
+  return LaunchLocked(group, stream_);
+}
+
+absl::Status Connection::Capture(std::span<const Transfer> group, const std::shared_ptr<device::GpuGraph>& graph,
+                                 device::Gpu::Stream stream) {
+  std::lock_guard lock(mutex_);
+  RETURN_IF_ERROR(CheckReadyLocked());
+  std::erase_if(graphs_, [](const auto& each) { return each.expired(); });
+  graphs_.push_back(graph);
+  return LaunchLocked(group, stream);
+}
+
+// Without the lock: a launch may have to wait for the GPU, and what waits there for an Abort.
+absl::Status Connection::Launch(device::GpuGraph& graph) {
+  {
+    std::lock_guard lock(mutex_);
+    RETURN_IF_ERROR(CheckReadyLocked());
+  }
+  return graph.Launch(stream_);
+}
+
+void Connection::DiscardGraphsLocked() {
+  for (const auto& each : std::exchange(graphs_, {})) {
+    if (const auto graph = each.lock(); graph != nullptr) graph->Discard();
+  }
 }
 
 absl::StatusOr<device::Gpu::Event> Connection::Watch(TimePoint deadline, std::string what) {
@@ -147,6 +180,7 @@ void Connection::Abort() {
 }
 
 void Connection::AbortLocked() {
+  DiscardGraphsLocked();
   if (state_ != State::kAborted && comm_ != nullptr) comm_->Abort();
   state_ = State::kAborted;
 }
@@ -167,6 +201,7 @@ bool Connection::EndInOrder(TimePoint patience) {
   absl::StatusOr<size_t> unfinished = UnfinishedLocked();
   while (unfinished.ok() && *unfinished > 0 && go_on()) unfinished = UnfinishedLocked();
   if (!unfinished.ok() || *unfinished > 0) return false;
+  DiscardGraphsLocked();
   absl::StatusOr<bool> ended = comm_->Finalize();
   while (ended.ok() && !*ended && go_on()) ended = comm_->Poll();
   return ended.ok() && *ended;

@@ -17,6 +17,7 @@
 #include "collectives/lane.h"
 #include "collectives/nccl/api.h"
 #include "device/gpu.h"
+#include "device/gpu_graph.h"
 
 namespace gyre::internal::nccl {
 
@@ -55,6 +56,15 @@ class Connection {
   // Queues the group on stream(); Poll tells when it has been.
   absl::Status Launch(std::span<const Transfer> group);
 
+  // Adds the group to the graph, which captures `stream`; Poll tells when it has been. All ranks do, in one order with
+  // what they launch; and all launch the graph, or none does. From now on the graph is discarded when this ends, in
+  // whatever way: NCCL waits for graphs that hold its calls, with an abort too.
+  absl::Status Capture(std::span<const Transfer> group, const std::shared_ptr<device::GpuGraph>& graph,
+                       device::Gpu::Stream stream);
+
+  // Queues a graph of Capture on stream().
+  absl::Status Launch(device::GpuGraph& graph);
+
   // Where everything runs, in one order.
   device::Gpu::Stream stream() const { return stream_; }
 
@@ -81,6 +91,9 @@ class Connection {
     std::string what;
   };
 
+  absl::Status LaunchLocked(std::span<const Transfer> group, device::Gpu::Stream stream);
+  absl::Status CheckReadyLocked() const;
+  void DiscardGraphsLocked();
   absl::StatusOr<bool> PollLocked();
   absl::StatusOr<bool> AskLocked();
   absl::Status WhyAbortedLocked() const;
@@ -100,6 +113,7 @@ class Connection {
   std::unique_ptr<Comm> comm_;
   absl::Status failure_;  // NCCL's first
   std::deque<Flight> flights_;
+  std::vector<std::weak_ptr<device::GpuGraph>> graphs_;  // that hold calls of comm_
   std::vector<device::Gpu::Event> spare_events_;
   std::vector<void*> kept_;
   bool ended_ = false;

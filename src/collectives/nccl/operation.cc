@@ -156,16 +156,20 @@ absl::StatusOr<bool> Operation::Advance() {
 }
 
 absl::Status Operation::Launch() {
-  const device::Gpu::Stream stream = connection().stream();
+  if (call_.capturing) {
+    plan_ = PlanOf(call_.call, members().rank(), members().size(), nullptr);
+    return connection().Capture(plan_.group, call_.graph, stream());
+  }
   queued_ = true;
-  if (call_.input_ready != nullptr) RETURN_IF_ERROR(gpu().Wait(stream, call_.input_ready));
-  if (call_.output_ready != nullptr) RETURN_IF_ERROR(gpu().Wait(stream, call_.output_ready));
+  if (call_.input_ready != nullptr) RETURN_IF_ERROR(gpu().Wait(stream(), call_.input_ready));
+  if (call_.output_ready != nullptr) RETURN_IF_ERROR(gpu().Wait(stream(), call_.output_ready));
+  if (call_.graph != nullptr) return connection().Launch(*call_.graph);
   void* scratch = nullptr;
   if (const int64_t bytes = ScratchBytes(call_.call); bytes > 0) {
     ASSIGN_OR_RETURN(scratch, backend_->Scratch(bytes));
   }
   plan_ = PlanOf(call_.call, members().rank(), members().size(), scratch);
-  if (plan_.copy_from != nullptr) RETURN_IF_ERROR(gpu().Copy(scratch, plan_.copy_from, plan_.copy_bytes, stream));
+  if (plan_.copy_from != nullptr) RETURN_IF_ERROR(gpu().Copy(scratch, plan_.copy_from, plan_.copy_bytes, stream()));
   return connection().Launch(plan_.group);
 }
 
@@ -174,8 +178,9 @@ absl::Status Operation::Finish() {
   if (plan_.finished.count > 0) {
     const std::array<const void*, 1> source = {plan_.finished.data};
     const std::array<void*, 1> destination = {plan_.finished.data};
-    RETURN_IF_ERROR(gpu().Reduce(plan_.finish, source, destination, plan_.finished.count, connection().stream()));
+    RETURN_IF_ERROR(gpu().Reduce(plan_.finish, source, destination, plan_.finished.count, stream()));
   }
+  if (call_.capturing) return absl::OkStatus();
   RETURN_IF_ERROR(HaveCallerWait());
   backend_->Watch();
   return absl::OkStatus();

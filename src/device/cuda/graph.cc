@@ -49,49 +49,62 @@ cudaError_t CudaGraph::EndLocked() {
   return cudaStreamEndCapture(std::exchange(stream_, nullptr), &graph_);
 }
 
-absl::Status CudaGraph::End() {
-  std::lock_guard lock(mutex_);
-  if (stream_ == nullptr) return NotThere();
-  const absl::Status status = On(
-      ordinal_,
-      [&] {
-        const cudaError_t error = EndLocked();
-        return error == cudaSuccess ? cudaGraphInstantiate(&launchable_, graph_, 0) : error;
-      },
-      "capturing a stream into a graph");
-  if (!status.ok()) DiscardLocked();
+// A launch waits where a GPU has too much to do already, because others keep it waiting, say; Discard must not wait for
+// that. Whoever has the lock does it then.
+template <typename Call>
+absl::Status CudaGraph::UnlessDiscarded(const Call& call) {
+  absl::Status status = NotThere();
+  {
+    std::lock_guard lock(mutex_);
+    if (!discarded_.load()) status = call();
+  }
+  if (discarded_.load()) Discard();
   return status;
 }
 
+void CudaGraph::Discard() {
+  discarded_.store(true);
+  if (const std::unique_lock lock(mutex_, std::try_to_lock); lock.owns_lock()) DiscardLocked();
+}
+
+absl::Status CudaGraph::End() {
+  return UnlessDiscarded([&] {
+    if (stream_ == nullptr) return NotThere();
+    absl::Status status = On(
+        ordinal_,
+        [&] {
+          const cudaError_t error = EndLocked();
+          return error == cudaSuccess ? cudaGraphInstantiate(&launchable_, graph_, 0) : error;
+        },
+        "capturing a stream into a graph");
+    if (!status.ok()) DiscardLocked();
+    return status;
+  });
+}
+
 absl::Status CudaGraph::Launch(Gpu::Stream stream) {
-  std::lock_guard lock(mutex_);
-  if (launchable_ == nullptr) return NotThere();
-  return On(
-      ordinal_, [&] { return cudaGraphLaunch(launchable_, AsCuda(stream)); }, "launching a graph");
+  return UnlessDiscarded([&] {
+    if (launchable_ == nullptr) return NotThere();
+    return On(
+        ordinal_, [&] { return cudaGraphLaunch(launchable_, AsCuda(stream)); }, "launching a graph");
+  });
 }
 
 absl::Status CudaGraph::Update(const Gpu::Table* table) {
-  std::lock_guard lock(mutex_);
-  if (launchable_ == nullptr) return NotThere();
   const Tiles tiles = table != nullptr ? Tables::TilesOf(*table) : Tiles{};
-  return On(
-      ordinal_,
-      [&] {
-        for (const PackNode& pack : packs_) {
-          cudaError_t error = tiles.tile_count > 0 ? SetTiles(launchable_, pack, tiles) : cudaSuccess;
-          if (error == cudaSuccess) {
-            error = cudaGraphNodeSetEnabled(launchable_, pack.node, tiles.tile_count > 0 ? 1 : 0);
-          }
-          if (error != cudaSuccess) return error;
-        }
-        return cudaSuccess;
-      },
-      "updating a graph");
-}
-
-void CudaGraph::Discard() {
-  std::lock_guard lock(mutex_);
-  DiscardLocked();
+  const auto update = [&](const PackNode& pack) {
+    const cudaError_t error = tiles.tile_count > 0 ? SetTiles(launchable_, pack, tiles) : cudaSuccess;
+    if (error != cudaSuccess) return error;
+    return cudaGraphNodeSetEnabled(launchable_, pack.node, tiles.tile_count > 0 ? 1 : 0);
+  };
+  return UnlessDiscarded([&] {
+    if (launchable_ == nullptr) return NotThere();
+    for (const PackNode& pack : packs_) {
+      RETURN_IF_ERROR(On(
+          ordinal_, [&] { return update(pack); }, "updating a graph"));
+    }
+    return absl::OkStatus();
+  });
 }
 
 // What is being done CUDA keeps until it has been done.
@@ -105,12 +118,13 @@ void CudaGraph::DiscardLocked() {
 }
 
 absl::Status CudaGraph::Add(PackNode pack) {
-  std::lock_guard lock(mutex_);
-  if (stream_ == nullptr) return NotThere();
-  RETURN_IF_ERROR(On(
-      ordinal_, [&] { return LastNode(stream_, &pack.node); }, "looking for a node of a graph"));
-  packs_.push_back(pack);
-  return absl::OkStatus();
+  return UnlessDiscarded([&] {
+    if (stream_ == nullptr) return NotThere();
+    RETURN_IF_ERROR(On(
+        ordinal_, [&] { return LastNode(stream_, &pack.node); }, "looking for a node of a graph"));
+    packs_.push_back(pack);
+    return absl::OkStatus();
+  });
 }
 
 // Relaxed: neither this thread nor others are kept from anything meanwhile, and any thread may end it. The program's

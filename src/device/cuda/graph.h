@@ -1,6 +1,7 @@
 // Graphs of CUDA's, and which streams are being captured into them.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -32,13 +33,16 @@ class CudaGraph final : public GpuGraph {
   absl::Status Add(PackNode pack);
 
  private:
+  template <typename Call>
+  absl::Status UnlessDiscarded(const Call& call);
   cudaError_t EndLocked();
   void DiscardLocked();
 
   const int ordinal_;
   Captures& captures_;
-  std::mutex mutex_;     // guards all that follows
-  cudaStream_t stream_;  // null: the capture has ended
+  std::atomic<bool> discarded_{false};  // for whoever has the mutex to see to
+  std::mutex mutex_;                    // guards all that follows
+  cudaStream_t stream_;                 // null: the capture has ended
   cudaGraph_t graph_ = nullptr;
   cudaGraphExec_t launchable_ = nullptr;  // null: not yet, or no more
   std::vector<PackNode> packs_;
