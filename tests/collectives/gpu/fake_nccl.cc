@@ -24,6 +24,7 @@ class FakeComm final : public Comm {
 
   ~FakeComm() override {
     std::lock_guard lock(nccl_.mutex_);
+    ExpectNoGraphs();
     clique_->comms[static_cast<size_t>(rank_)] = nullptr;
     --nccl_.alive;
   }
@@ -40,24 +41,29 @@ class FakeComm final : public Comm {
     return !nccl_.never_launches && clique_->done >= launched_;
   }
 
+  // What is captured is told to the graph without the lock, which launches of graphs take.
   absl::StatusOr<bool> Launch(std::span<const Transfer> group, void* stream) override {
-    std::lock_guard lock(nccl_.mutex_);
-    EXPECT_TRUE(connected_ && !aborted_ && !finalized_ && clique_->done >= launched_) << "of rank " << rank_;
-    ++nccl_.launches;
-    auto& launches = clique_->launches[launched_];
-    launches.resize(clique_->comms.size());
-    launches[static_cast<size_t>(rank_)] = {{group.begin(), group.end()}, stream};
-    if (++clique_->launched[launched_] == static_cast<int>(launches.size())) {
-      nccl_.Execute(launches);
-      clique_->launches.erase(launched_);
-      ++clique_->done;
+    const auto graph = nccl_.gpu_.CapturedInto(stream);
+    std::shared_ptr<FakeNccl::Captured> captured;
+    {
+      std::lock_guard lock(nccl_.mutex_);
+      EXPECT_TRUE(connected_ && !aborted_ && !finalized_ && clique_->done >= launched_) << "of rank " << rank_;
+      ++nccl_.launches;
+      if (graph == nullptr) FakeNccl::NoteOrder(*clique_, rank_, launched_);
+      captured = LaunchLocked({{group.begin(), group.end()}, stream, graph != nullptr});
     }
-    ++launched_;
+    if (graph == nullptr) return false;
+    const auto held = std::make_shared<int>();
+    held_.push_back(held);
+    RETURN_IF_ERROR(graph->Add([this, held, captured](device::Gpu::Stream launched_on) {
+      return nccl_.Replay(*clique_, *captured, rank_, launched_on);
+    }));
     return false;
   }
 
   absl::StatusOr<bool> Finalize() override {
     std::lock_guard lock(nccl_.mutex_);
+    ExpectNoGraphs();
     finalized_ = true;
     clique_->ended[static_cast<size_t>(rank_)] = true;
     ++nccl_.finalized;
@@ -67,16 +73,53 @@ class FakeComm final : public Comm {
   void Abort() override {
     std::lock_guard lock(nccl_.mutex_);
     EXPECT_FALSE(aborted_) << "twice, of rank " << rank_;
-    aborted_ = true;
+    ExpectNoGraphs();
+    aborted_ = clique_->broken = true;
     ++nccl_.aborted;
+    for (const auto& [number, captured] : clique_->captured) {
+      for (const auto& round : captured->rounds) nccl_.gpu_.Open(*round.done[static_cast<size_t>(rank_)]);
+    }
   }
 
  private:
+  // What this rank's launch was captured with; null: it was not captured.
+  std::shared_ptr<FakeNccl::Captured> LaunchLocked(FakeNccl::Launch launch) {
+    const auto rank = static_cast<size_t>(rank_);
+    std::shared_ptr<FakeNccl::Captured> captured;
+    if (launch.captured) {
+      auto& of_all = clique_->captured[launched_];
+      if (of_all == nullptr) of_all = std::make_shared<FakeNccl::Captured>(launched_);
+      captured = of_all;
+    }
+    auto& launches = clique_->launches[launched_];
+    launches.resize(clique_->comms.size());
+    launches[rank] = std::move(launch);
+    if (++clique_->launched[launched_] == static_cast<int>(launches.size())) {
+      const auto captures = std::ranges::count(launches, true, &FakeNccl::Launch::captured);
+      EXPECT_TRUE(captures == 0 || captures == std::ssize(launches)) << "some ranks captured a launch, others did not";
+      if (captures == 0) nccl_.Execute(launches);
+      if (captured != nullptr) {
+        captured->rounds_of.resize(launches.size());
+        captured->launches = std::move(launches);
+      }
+      clique_->launches.erase(launched_);
+      ++clique_->done;
+    }
+    ++launched_;
+    return captured;
+  }
+
+  void ExpectNoGraphs() const {
+    EXPECT_TRUE(std::ranges::all_of(held_, [](const auto& held) { return held.expired(); }))
+        << "a graph holds calls of rank " << rank_ << "'s communicator, which ends";
+  }
+
   FakeNccl& nccl_;
   const std::shared_ptr<FakeNccl::Clique> clique_;
   const int rank_;
   bool connected_ = false, finalized_ = false, aborted_ = false;
   int64_t launched_ = 0;
+  std::vector<std::weak_ptr<int>> held_;  // by graphs
 };
 
 FakeNccl::~FakeNccl() {
@@ -109,15 +152,58 @@ absl::StatusOr<std::unique_ptr<Comm>> FakeNccl::Init(const UniqueId& id, int ran
   return comm;
 }
 
+// Each rank does what the others do, in the same order.
+void FakeNccl::NoteOrder(Clique& clique, int rank, int64_t what) {
+  auto& mine = clique.orders[static_cast<size_t>(rank)];
+  mine.push_back(what);
+  for (const auto& other : clique.orders) {
+    const bool there = other.size() >= mine.size();
+    EXPECT_TRUE(!there || other[mine.size() - 1] == what) << "rank " << rank << "'s launch " << mine.size();
+  }
+}
+
+absl::Status FakeNccl::Replay(Clique& clique, Captured& captured, int rank, device::Gpu::Stream stream) {
+  std::lock_guard lock(mutex_);
+  ++replays;
+  NoteOrder(clique, rank, -1 - captured.number);
+  const size_t size = captured.launches.size();
+  const auto number = static_cast<size_t>(captured.rounds_of[static_cast<size_t>(rank)]++);
+  while (captured.rounds.size() <= number) {
+    auto& round = captured.rounds.emplace_back();
+    for (size_t r = 0; r < size; ++r) {
+      round.arrived.push_back(std::make_shared<Gate>());
+      round.done.push_back(std::make_shared<Gate>());
+    }
+  }
+  auto& round = captured.rounds[number];
+  RETURN_IF_ERROR(gpu_.QueueOpen(round.arrived[static_cast<size_t>(rank)], stream));
+  RETURN_IF_ERROR(gpu_.QueueWait(round.done[static_cast<size_t>(rank)], stream));
+  if (++round.count < static_cast<int>(size) || clique.broken) return absl::OkStatus();
+  const device::Gpu::Stream own = *gpu_.CreateStream();
+  streams_.push_back(own);
+  for (const auto& arrived : round.arrived) RETURN_IF_ERROR(gpu_.QueueWait(arrived, own));
+  Do(captured.launches, own);
+  for (const auto& done : round.done) RETURN_IF_ERROR(gpu_.QueueOpen(done, own));
+  return absl::OkStatus();
+}
+
 // Behind what every rank has queued, on a stream of its own, which every rank's then waits for.
-void FakeNccl::Execute(const std::vector<Clique::Launch>& launches) {
+void FakeNccl::Execute(const std::vector<Launch>& launches) {
   const device::Gpu::Stream stream = *gpu_.CreateStream();
   const device::Gpu::Event event = *gpu_.CreateEvent();
   for (const auto& launch : launches) {
     ASSERT_TRUE(gpu_.Record(event, launch.stream).ok());
     ASSERT_TRUE(gpu_.Wait(stream, event).ok());
   }
-  // Collectives match by their order, messages between two ranks likewise.
+  Do(launches, stream);
+  ASSERT_TRUE(gpu_.Record(event, stream).ok());
+  for (const auto& launch : launches) ASSERT_TRUE(gpu_.Wait(launch.stream, event).ok());
+  gpu_.DestroyEvent(event);
+  streams_.push_back(stream);
+}
+
+// Collectives match by their order, messages between two ranks likewise.
+void FakeNccl::Do(const std::vector<Launch>& launches, device::Gpu::Stream stream) {
   std::vector<std::vector<const Transfer*>> collectives;
   for (const auto& launch : launches) {
     size_t number = 0;
@@ -129,13 +215,9 @@ void FakeNccl::Execute(const std::vector<Clique::Launch>& launches) {
   }
   for (const auto& transfers : collectives) {
     ASSERT_EQ(transfers.size(), launches.size());
-    Do(transfers, stream);
+    DoOne(transfers, stream);
   }
   Match(launches, stream);
-  ASSERT_TRUE(gpu_.Record(event, stream).ok());
-  for (const auto& launch : launches) ASSERT_TRUE(gpu_.Wait(launch.stream, event).ok());
-  gpu_.DestroyEvent(event);
-  streams_.push_back(stream);
 }
 
 void FakeNccl::Copy(void* to, const void* from, int64_t bytes, device::Gpu::Stream stream) {
@@ -143,7 +225,7 @@ void FakeNccl::Copy(void* to, const void* from, int64_t bytes, device::Gpu::Stre
   ASSERT_TRUE(gpu_.Copy(to, from, bytes, stream).ok());
 }
 
-void FakeNccl::Do(const std::vector<const Transfer*>& transfers, device::Gpu::Stream stream) {
+void FakeNccl::DoOne(const std::vector<const Transfer*>& transfers, device::Gpu::Stream stream) {
   const Transfer& first = *transfers[0];
   for (const Transfer* const transfer : transfers) {
     EXPECT_TRUE(transfer->kind == first.kind && transfer->count == first.count && transfer->dtype == first.dtype &&
@@ -194,7 +276,7 @@ void FakeNccl::Reduce(const std::vector<const Transfer*>& transfers, device::Gpu
   of_segment(0, outs);
 }
 
-void FakeNccl::Match(const std::vector<Clique::Launch>& launches, device::Gpu::Stream stream) {
+void FakeNccl::Match(const std::vector<Launch>& launches, device::Gpu::Stream stream) {
   const auto messages = [&](size_t rank, Kind kind, size_t other) {
     std::vector<const Transfer*> found;
     for (const Transfer& transfer : launches[rank].group) {

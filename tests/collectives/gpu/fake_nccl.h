@@ -1,5 +1,9 @@
 // NCCL as the tests have it: the ranks' communicators meet in a FakeClique, and what they launch is done on their one
 // FakeGpu, behind the streams that it was launched on. A launch is under way until all ranks have launched theirs.
+//
+// As NCCL's, a launch is captured on all ranks or on none, and what was captured is launched again by all, in one order
+// with everything else; the rest of a rank's stream waits until all have come, or the rank aborts. Who ends a
+// communicator, in whatever way, while a graph holds calls of it fails the test: NCCL would wait without end.
 #pragma once
 
 #include <atomic>
@@ -28,8 +32,8 @@ class FakeNccl final : public internal::nccl::Api {
   // From now on every Poll of rank's communicators finds this.
   void Break(int rank, absl::Status status);
 
-  // Of communicators, all ranks' together.
-  std::atomic<int> made{0}, launches{0}, aborted{0}, finalized{0}, alive{0};
+  // Of communicators, all ranks' together; and launches of what was captured.
+  std::atomic<int> made{0}, launches{0}, aborted{0}, finalized{0}, alive{0}, replays{0};
 
   int version() const override { return 1; }
   absl::StatusOr<internal::nccl::UniqueId> MakeId() override;
@@ -39,24 +43,49 @@ class FakeNccl final : public internal::nccl::Api {
  private:
   friend class FakeComm;
 
-  // One communicator, as all its ranks make it.
-  struct Clique {
-    explicit Clique(int size) : comms(static_cast<size_t>(size)), ended(static_cast<size_t>(size)) {}
-    struct Launch {
-      std::vector<internal::nccl::Transfer> group;
-      device::Gpu::Stream stream = nullptr;
-    };
-    std::vector<FakeComm*> comms;  // null: not there yet, or gone
-    std::vector<bool> ended;
-    std::map<int64_t, std::vector<Launch>> launches;  // by number: by rank
-    std::map<int64_t, int> launched;
-    int64_t done = 0;  // launches
+  using Gate = device::FakeGpu::Gate;
+
+  struct Launch {
+    std::vector<internal::nccl::Transfer> group;
+    device::Gpu::Stream stream = nullptr;
+    bool captured = false;
   };
 
-  void Execute(const std::vector<Clique::Launch>& launches);
-  void Do(const std::vector<const internal::nccl::Transfer*>& transfers, device::Gpu::Stream stream);
+  // A launch that all ranks have captured, and each time that they launch it.
+  struct Captured {
+    // By rank, as far as they have come.
+    struct Round {
+      std::vector<std::shared_ptr<Gate>> arrived, done;
+      int count = 0;
+    };
+    explicit Captured(int64_t which) : number(which) {}
+    const int64_t number;
+    std::vector<Launch> launches;  // by rank
+    std::vector<int> rounds_of;    // by rank: how many it has launched
+    std::vector<Round> rounds;
+  };
+
+  // One communicator, as all its ranks make it.
+  struct Clique {
+    explicit Clique(int size)
+        : comms(static_cast<size_t>(size)), ended(static_cast<size_t>(size)), orders(static_cast<size_t>(size)) {}
+    std::vector<FakeComm*> comms;  // null: not there yet, or gone
+    std::vector<bool> ended;
+    bool broken = false;                              // a rank has aborted
+    std::map<int64_t, std::vector<Launch>> launches;  // by number: by rank
+    std::map<int64_t, int> launched;
+    int64_t done = 0;                                       // launches
+    std::map<int64_t, std::shared_ptr<Captured>> captured;  // by number
+    std::vector<std::vector<int64_t>> orders;  // by rank: the launches' numbers, or of what was captured the negative
+  };
+
+  static void NoteOrder(Clique& clique, int rank, int64_t what);
+  absl::Status Replay(Clique& clique, Captured& captured, int rank, device::Gpu::Stream stream);
+  void Execute(const std::vector<Launch>& launches);
+  void Do(const std::vector<Launch>& launches, device::Gpu::Stream stream);
+  void DoOne(const std::vector<const internal::nccl::Transfer*>& transfers, device::Gpu::Stream stream);
   void Reduce(const std::vector<const internal::nccl::Transfer*>& transfers, device::Gpu::Stream stream);
-  void Match(const std::vector<Clique::Launch>& launches, device::Gpu::Stream stream);
+  void Match(const std::vector<Launch>& launches, device::Gpu::Stream stream);
   void Copy(void* to, const void* from, int64_t bytes, device::Gpu::Stream stream);
 
   device::FakeGpu& gpu_;
