@@ -84,6 +84,11 @@ struct ReducerOptions {
   // them; unless a model of costs says that this is worth less than 1 % of a step. False: the order of readiness.
   bool priorities = true;
 
+  // Of gradients on a GPU: once the plan stays, what is queued for a bucket is captured into a CUDA graph after one
+  // step, and from then on launched by one call, where ranks exchange by NCCL or there is one (docs/gpu.md). Where a
+  // rank cannot capture, all go on without. False: nothing is captured.
+  bool graphs = true;
+
   // How kF32 gradients of two dimensions and 1024 elements or more travel (a Dgc has limits of its own); all others go
   // as they are, or, if kF32 and in a bucket that a sparse codec compresses, at the width of its `values`, what
   // rounding takes away being sent later. All ranks get the same bits. Default: GYRE_COMPRESSION ("dgc:0.999",
@@ -116,7 +121,7 @@ struct StepSummary {
   int buckets = 0;       //
   int calls = 0;         // collective operations
   // Collective operations that carried no gradients: 0 once the plan stays, but for every 64th step where compression
-  // is chosen by cost, and chosen again.
+  // is chosen by cost, and chosen again; and for the first step by that plan, where it is captured (graphs).
   int control_messages = 0;
   double exposed_seconds = 0;  // how long Wait and WaitFor took to reduce what computation had not hidden
 

@@ -16,7 +16,7 @@ bool Reduces(const Call& call) {
 absl::Status Queue(const GpuCall& gpu_call) {
   const Call& call = gpu_call.call;
   device::Gpu& gpu = *gpu_call.gpu;
-  if (gpu_call.graph != nullptr && !gpu_call.capturing) return gpu_call.graph->Launch(call.out.device.stream);
+  if (gpu_call.replays()) return gpu_call.manner.graph->Launch(call.out.device.stream);
   if (call.in.count == 0) return absl::OkStatus();
   const bool two_streams = call.in.device.stream != call.out.device.stream;
   void* const stream = call.out.device.stream;

@@ -12,6 +12,15 @@
 
 namespace gyre::internal {
 
+// How a call is carried out, where that is not as usual; alike on all ranks.
+struct GpuManner {
+  // Not null: of an allreduce in place, which is in this graph. `capturing`: yet to be, for the graph captures the
+  // stream of the call's tensors: what the call queues goes there, in the same order on all ranks, and its operation
+  // has ended well once it has. Otherwise the graph is launched in the call's place.
+  std::shared_ptr<device::GpuGraph> graph = nullptr;
+  bool capturing = false;
+};
+
 // A call on tensors that are on a GPU, as it was made.
 struct GpuCall {
   Call call;  // Validate has found nothing wrong; the timeout is set. What its spans refer to outlives the operation
@@ -22,11 +31,8 @@ struct GpuCall {
   device::Gpu::Event input_ready = nullptr;
   device::Gpu::Event output_ready = nullptr;
 
-  // Not null: an allreduce in place that is in this graph. `capturing`: yet to be, for the graph captures the stream of
-  // the call's tensors: what the call queues goes there, by all ranks alike, and its operation ends well once it has.
-  // Otherwise the graph is launched in its place, as it is on all ranks, or on none.
-  std::shared_ptr<device::GpuGraph> graph = nullptr;
-  bool capturing = false;
+  GpuManner manner = {};
+  bool replays() const { return manner.graph != nullptr && !manner.capturing; }
 };
 
 // Thread-safe.
@@ -36,7 +42,7 @@ class GpuBackend {
 
   virtual std::string_view name() const = 0;  // "staged"
 
-  // Whether calls may have graphs. The same on all ranks.
+  // Whether calls may have graphs: the same on all ranks.
   virtual bool captures() const { return false; }
 
   // The call's operation, to be polled at once: it is its communicator's turn. It has ended well once the streams of

@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "device/gpu_graph.h"
 #include "fusion/layout.h"
 #include "fusion/plan.h"
 #include "gyre/tensor.h"
@@ -44,6 +46,9 @@ class Gradients {
 
   // What is to be reduced in place for this part, once its tensors were given.
   virtual TensorView BufferOf(const Part& part) const;
+
+  // The graph that the part's reduction is in (collectives/gpu_backend.h), since Prepare; null: in none.
+  virtual std::shared_ptr<device::GpuGraph> GraphOf(const Part& /*part*/) const { return nullptr; }
 
   // The part was reduced: results go to where the gradients came from, those of pieces with the last one.
   virtual void Deliver(const Part& part);

@@ -20,23 +20,10 @@ namespace {
 using device::Gpu;
 using device::Segment;
 
-bool Same(const std::vector<Segment>& ones, const std::vector<Segment>& others) {
-  return std::ranges::equal(ones, others, [](const Segment& one, const Segment& other) {
-    return one.data == other.data && one.count == other.count && one.first == other.first && one.dtype == other.dtype;
-  });
-}
-
 constexpr std::chrono::seconds kLongestRest{2};  // that its end waits for the GPU
 constexpr int64_t kNumberBytes = static_cast<int64_t>(Gpu::kSquareParts * sizeof(double));
 
 }  // namespace
-
-// How a part's tensors were given last, and the table of that: made where they were given so twice, for whoever has new
-// memory in each step would pay for a table each time.
-struct GradientsOnGpu::Gathered {
-  std::vector<Segment> segments;
-  std::unique_ptr<Gpu::Table> table;
-};
 
 absl::StatusOr<std::unique_ptr<GradientsOnGpu>> GradientsOnGpu::Create(std::shared_ptr<Gpu> gpu,
                                                                        std::vector<TensorInfo> tensors,
@@ -54,7 +41,7 @@ GradientsOnGpu::GradientsOnGpu(std::shared_ptr<Gpu> gpu, std::vector<TensorInfo>
     : Gradients(std::move(tensors), layout, memory, INT64_MAX, accumulate, 0),
       gpu_(std::move(gpu)),
       streams_(std::move(streams)),
-      gathered_(streams_.size()) {}
+      packings_(streams_.size()) {}
 
 absl::Status GradientsOnGpu::Open() {
   if (accumulate() > 1) {
@@ -66,7 +53,7 @@ absl::Status GradientsOnGpu::Open() {
   ASSIGN_OR_RETURN(stream_, gpu_->CreateStream());
   ASSIGN_OR_RETURN(done_, gpu_->CreateEvent());
   for (size_t i = 0; i < tensors().size(); ++i) {
-    ASSIGN_OR_RETURN(given_events_.emplace_back(nullptr), gpu_->CreateEvent());
+    ASSIGN_OR_RETURN(given_.emplace_back().ready, gpu_->CreateEvent());
   }
   RETURN_IF_ERROR(gpu_->Zero(memory(), layout().bytes, stream_));
   home_streams_ = streams_;
@@ -78,17 +65,20 @@ absl::Status GradientsOnGpu::Open() {
 
 // Gpu::Free waits for work that uses the memory: it stays the process's where that does not end.
 GradientsOnGpu::~GradientsOnGpu() {
-  if (done_ == nullptr || AwaitOwn(std::chrono::steady_clock::now() + kLongestRest).ok()) {
+  const bool rests = done_ == nullptr || AwaitOwn(std::chrono::steady_clock::now() + kLongestRest).ok();
+  packings_.clear();
+  if (rests) {
     gpu_->Free(memory());
     if (sums_ != nullptr) gpu_->Free(sums_);
     if (squares_ != nullptr) gpu_->Free(squares_);
   }
-  gathered_.clear();
-  for (Gpu::Event event : given_events_) {
-    if (event != nullptr) gpu_->DestroyEvent(event);
+  for (const Given& given : given_) {
+    if (given.ready != nullptr) gpu_->DestroyEvent(given.ready);
   }
   if (done_ != nullptr) gpu_->DestroyEvent(done_);
-  if (stream_ != nullptr) gpu_->DestroyStream(stream_);
+  for (Gpu::Stream stream : {captured_, stream_}) {
+    if (stream != nullptr) gpu_->DestroyStream(stream);
+  }
 }
 
 TensorView GradientsOnGpu::home(int tensor) const {
@@ -119,20 +109,24 @@ absl::Status GradientsOnGpu::Check(int tensor, const TensorView& view) const {
                                                  " on a GPU where one of them is f64 or gradients are accumulated"));
 }
 
-// From here on the tensor is there once what is queued on `stream` has been done.
+// From here on the tensor is there once what is queued on `stream` has been done. All of it was queued when the turn is
+// taken, which is before it is marked.
 absl::Status GradientsOnGpu::Mark(int tensor, void* stream) {
+  Given& given = given_[static_cast<size_t>(tensor)];
   {
     std::lock_guard lock(mutex_);
     if (std::ranges::find(step_streams_, stream) == step_streams_.end()) step_streams_.push_back(stream);
   }
-  return gpu_->Record(given_events_[static_cast<size_t>(tensor)], stream);
+  given.stream = stream;
+  given.turn = turns_.fetch_add(1) + 1;
+  return gpu_->Record(given.ready, stream);
 }
 
 // What is at `from` goes into the tensor's sum; with the last, the sum goes home, where the results of the step before
 // may yet be on their way.
 absl::Status GradientsOnGpu::Add(int tensor, const TensorView& from, void* stream) {
   if (from.count == 0) return absl::OkStatus();
-  RETURN_IF_ERROR(gpu_->Wait(stream, given_events_[static_cast<size_t>(tensor)]));  // the one before, elsewhere
+  RETURN_IF_ERROR(gpu_->Wait(stream, given_[static_cast<size_t>(tensor)].ready));  // the one before, elsewhere
   RETURN_IF_ERROR(gpu_->Wait(stream, done_));
   void* const into = only_adds() ? sum(tensor) : home(tensor).data;
   if (only_adds() && given() == 0) return gpu_->Copy(into, from.data, from.bytes(), stream);
@@ -153,9 +147,9 @@ void GradientsOnGpu::Give(int tensor) {
 absl::Status GradientsOnGpu::WaitForHome(int tensor, void* stream) {
   const auto index = static_cast<size_t>(tensor);
   if (stream == streams_[index]) return absl::OkStatus();
-  RETURN_IF_ERROR(gpu_->Wait(stream, given_events_[index]));
-  RETURN_IF_ERROR(gpu_->Record(given_events_[index], streams_[index]));
-  return gpu_->Wait(stream, given_events_[index]);
+  RETURN_IF_ERROR(gpu_->Wait(stream, given_[index].ready));
+  RETURN_IF_ERROR(gpu_->Record(given_[index].ready, streams_[index]));
+  return gpu_->Wait(stream, given_[index].ready);
 }
 
 void GradientsOnGpu::Give(int tensor, TensorView view) {
@@ -182,10 +176,32 @@ absl::Status GradientsOnGpu::Prepare(const Part& part) {
     std::lock_guard lock(mutex_);
     RETURN_IF_ERROR(failure_);
   }
+  RETURN_IF_ERROR(AwaitGiven(part));
+  Packing& packing = PackingOf(part);
+  RETURN_IF_ERROR(packing.Follow(SegmentsOf(part)));
+  return packing.in_graph() || accumulate() > 1 ? absl::OkStatus() : packing.Gather();
+}
+
+// One event for each stream.
+absl::Status GradientsOnGpu::AwaitGiven(const Part& part) {
+  const auto given = [this](int tensor) -> const Given& { return given_[static_cast<size_t>(tensor)]; };
+  latest_.clear();
   for (const int tensor : part.tensors) {
-    RETURN_IF_ERROR(gpu_->Wait(stream_, given_events_[static_cast<size_t>(tensor)]));
+    const auto same = std::ranges::find(latest_, given(tensor).stream, [&](int other) { return given(other).stream; });
+    if (same == latest_.end()) {
+      latest_.push_back(tensor);
+    } else if (given(tensor).turn > given(*same).turn) {
+      *same = tensor;
+    }
   }
-  return accumulate() > 1 ? absl::OkStatus() : Gather(part);
+  for (const int tensor : latest_) RETURN_IF_ERROR(gpu_->Wait(stream_, given(tensor).ready));
+  return absl::OkStatus();
+}
+
+Packing& GradientsOnGpu::PackingOf(const Part& part) {
+  std::unique_ptr<Packing>& packing = packings_[static_cast<size_t>(part.tensors[0])];
+  if (packing == nullptr) packing = std::make_unique<Packing>(*gpu_, stream_, memory() + part.begin, part.dtype);
+  return *packing;
 }
 
 // Of the tensors that were not given at home.
@@ -203,50 +219,35 @@ std::vector<Segment> GradientsOnGpu::SegmentsOf(const Part& part) const {
   return segments;
 }
 
-// Null: they are to be copied one by one.
-absl::StatusOr<Gpu::Table*> GradientsOnGpu::TableOf(const Part& part, const std::vector<Segment>& segments) {
-  std::unique_ptr<Gathered>& known = gathered_[static_cast<size_t>(part.tensors[0])];
-  if (known == nullptr) known = std::make_unique<Gathered>();
-  const bool again = Same(known->segments, segments);
-  const bool converts =
-      std::ranges::any_of(segments, [&](const Segment& segment) { return segment.dtype != part.dtype; });
-  if (again && known->table != nullptr) return known->table.get();
-  known->table.reset();
-  known->segments = segments;
-  if (!again && !converts) return nullptr;
-  ASSIGN_OR_RETURN(device::PackTable table, device::MakePackTable(segments, part.dtype));
-  ASSIGN_OR_RETURN(known->table, gpu_->Upload(std::move(table), stream_));
-  return known->table.get();
-}
-
-absl::Status GradientsOnGpu::Gather(const Part& part) {
-  const std::vector<Segment> segments = SegmentsOf(part);
-  if (segments.empty()) return absl::OkStatus();
-  std::byte* const buffer = memory() + part.begin;
-  ASSIGN_OR_RETURN(const Gpu::Table* const table, TableOf(part, segments));
-  if (table != nullptr) return gpu_->Pack(*table, buffer, 1, stream_);
-  const int64_t element = DTypeSize(part.dtype);
-  for (const Segment& segment : segments) {
-    RETURN_IF_ERROR(gpu_->Copy(buffer + segment.first * element, segment.data, segment.count * element, stream_));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status GradientsOnGpu::Scatter(const Part& part) {
-  const std::vector<Segment> segments = SegmentsOf(part);
-  if (segments.empty()) return absl::OkStatus();
-  const std::byte* const buffer = memory() + part.begin;
-  const Gathered* const known = gathered_[static_cast<size_t>(part.tensors[0])].get();
-  if (known != nullptr && known->table != nullptr) return gpu_->Unpack(*known->table, buffer, 1, stream_);
-  const int64_t element = DTypeSize(part.dtype);
-  for (const Segment& segment : segments) {
-    RETURN_IF_ERROR(gpu_->Copy(segment.data, buffer + segment.first * element, segment.count * element, stream_));
-  }
-  return absl::OkStatus();
-}
-
 void GradientsOnGpu::Deliver(const Part& part) {
-  Note(Scatter(part));
+  if (Packing& packing = PackingOf(part); !packing.in_graph()) Note(packing.Scatter());
+}
+
+// --- Graphs ---
+
+std::shared_ptr<device::GpuGraph> GradientsOnGpu::GraphOf(const Part& part) const {
+  const auto& packing = packings_[static_cast<size_t>(part.tensors[0])];
+  return packing != nullptr ? packing->graph() : nullptr;
+}
+
+absl::StatusOr<GradientsOnGpu::Capture> GradientsOnGpu::BeginCapture(const Part& part) {
+  if (captured_ == nullptr) {
+    ASSIGN_OR_RETURN(captured_, gpu_->CreateStream());
+  }
+  TensorView buffer = BufferOf(part);
+  buffer.device.stream = captured_;
+  ASSIGN_OR_RETURN(auto graph, PackingOf(part).BeginCapture(captured_, accumulate() == 1));
+  return Capture{buffer, std::move(graph)};
+}
+
+absl::Status GradientsOnGpu::EndCapture(const Part& part) {
+  return PackingOf(part).EndCapture();
+}
+
+void GradientsOnGpu::DropGraphs() {
+  for (const auto& packing : packings_) {
+    if (packing != nullptr) packing->DropGraph();
+  }
 }
 
 // --- After a step ---
@@ -299,7 +300,7 @@ absl::Status GradientsOnGpu::Scale(std::span<const Part> parts, double scale) {
     const std::array<void*, 1> buffer = {BufferOf(part).data};
     const std::array<const void*, 1> source = {buffer[0]};
     RETURN_IF_ERROR(gpu_->Reduce({.dtype = part.dtype, .scale_result = scale}, source, buffer, part.count, stream_));
-    RETURN_IF_ERROR(Scatter(part));
+    RETURN_IF_ERROR(PackingOf(part).Scatter());
   }
   return absl::OkStatus();
 }

@@ -3,6 +3,7 @@
 // these, and the program's streams wait for that in turn.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -12,7 +13,9 @@
 
 #include "base/clock.h"
 #include "device/gpu.h"
+#include "device/gpu_graph.h"
 #include "fusion/gradients.h"
+#include "fusion/packing.h"
 
 namespace gyre::fusion {
 
@@ -35,7 +38,28 @@ class GradientsOnGpu final : public Gradients {
   void GiveZeros(int tensor) override;
   absl::Status Prepare(const Part& part) override;
   TensorView BufferOf(const Part& part) const override;
+  std::shared_ptr<device::GpuGraph> GraphOf(const Part& part) const override;
   void Deliver(const Part& part) override;
+
+  // --- Graphs: what a part's reduction queues is captured once, between steps, and launched as one from then on ---
+
+  // A capture that has begun: what is to be reduced in place, on the stream that the graph captures.
+  struct Capture {
+    TensorView buffer;
+    std::shared_ptr<device::GpuGraph> graph;
+  };
+
+  // Between the two, the part's reduction is queued on the capture's stream. Packing and unpacking are in the graph
+  // where the program gave some of the tensors elsewhere in the step before; where they come from elsewhere than then,
+  // the graph is told, or does without: they are copied before and after it. One part at a time. After an error,
+  // DropGraphs.
+  absl::StatusOr<Capture> BeginCapture(const Part& part);
+  absl::Status EndCapture(const Part& part);
+
+  // From now on no part has a graph.
+  void DropGraphs();
+
+  // --- After a step ---
 
   // What else is to be known of a step's results, once all parts were delivered: the norm of them all, and whether all
   // are finite. Waits for the GPU until `deadline` at most.
@@ -53,23 +77,28 @@ class GradientsOnGpu final : public Gradients {
   absl::Status Finish();
 
  private:
-  struct Gathered;
-
   GradientsOnGpu(std::shared_ptr<device::Gpu> gpu, std::vector<TensorInfo> tensors, const Layout& layout,
                  std::byte* memory, std::vector<void*> streams, int accumulate);
   absl::Status Open();
   absl::Status Add(int tensor, const TensorView& from, void* stream);
   absl::Status Mark(int tensor, void* stream);
   absl::Status WaitForHome(int tensor, void* stream);
+  absl::Status AwaitGiven(const Part& part);
+  Packing& PackingOf(const Part& part);
   std::vector<device::Segment> SegmentsOf(const Part& part) const;
-  absl::StatusOr<device::Gpu::Table*> TableOf(const Part& part, const std::vector<device::Segment>& segments);
-  absl::Status Gather(const Part& part);
-  absl::Status Scatter(const Part& part);
   absl::Status AwaitOwn(TimePoint deadline);
   absl::StatusOr<uint64_t> CountNonFinite(std::span<const Part> parts, TimePoint deadline);
   void Note(const absl::Status& status);
   Device own() const { return {.gpu = gpu_->ordinal(), .stream = stream_}; }
   void* sum(int tensor) const { return sums_ + layout().begins[static_cast<size_t>(tensor)]; }
+
+  // Where a tensor was given last: what was queued there until then, `ready` marks. Of two on one stream, the one with
+  // the higher turn was marked behind what is of the other.
+  struct Given {
+    device::Gpu::Event ready = nullptr;
+    void* stream = nullptr;
+    uint64_t turn = 0;
+  };
 
   const std::shared_ptr<device::Gpu> gpu_;
   const std::vector<void*> streams_;  // by tensor
@@ -77,9 +106,12 @@ class GradientsOnGpu final : public Gradients {
   std::byte* sums_ = nullptr;         // laid out like the memory; null where nothing is added up
   double* squares_ = nullptr;         // kSquareParts of them, and behind them a counter
   device::Gpu::Stream stream_ = nullptr;
-  device::Gpu::Event done_ = nullptr;                // on stream_
-  std::vector<device::Gpu::Event> given_events_;     // by tensor
-  std::vector<std::unique_ptr<Gathered>> gathered_;  // by the part's first tensor: how its tensors were given last
+  device::Gpu::Event done_ = nullptr;               // on stream_
+  std::vector<Given> given_;                        // by tensor
+  std::atomic<uint64_t> turns_{0};                  // that were given out
+  std::vector<int> latest_;                         // of a part's tensors, the last on each stream
+  std::vector<std::unique_ptr<Packing>> packings_;  // by the part's first tensor; null until it is prepared
+  device::Gpu::Stream captured_ = nullptr;          // that parts are captured on; null until the first
   std::mutex mutex_;
   absl::Status failure_;             // guarded by mutex_
   std::vector<void*> step_streams_;  // likewise: those, and the program's that gradients were given on in this step

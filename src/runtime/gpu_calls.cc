@@ -27,7 +27,7 @@ absl::StatusOr<OpenedGpu> GpuCalls::Open(const Device& device) {
                                                  " of this rank, and stay on one"));
 }
 
-std::shared_ptr<Pollable> GpuCalls::Make(const Call& call, absl::Status refused) {
+std::shared_ptr<Pollable> GpuCalls::Make(const Call& call, absl::Status refused, const GpuManner& manner) {
   OpenedGpu gpu;
   std::unique_ptr<GpuMarks> marks;
   if (refused.ok()) {
@@ -35,12 +35,13 @@ std::shared_ptr<Pollable> GpuCalls::Make(const Call& call, absl::Status refused)
     if (opened.ok()) {
       gpu = *std::move(opened);
       marks = std::make_unique<GpuMarks>(gpu.gpu);
-      refused = marks->Make(call);
+      if (!manner.capturing) refused = marks->Make(call);
     } else {
       refused = opened.status();
     }
   }
-  return std::make_shared<GpuOperation>(shared_from_this(), call, std::move(marks), std::move(gpu), std::move(refused));
+  return std::make_shared<GpuOperation>(shared_from_this(), call, manner, std::move(marks), std::move(gpu),
+                                        std::move(refused));
 }
 
 GpuOffer GpuCalls::Offer(const device::Gpu& gpu) const {

@@ -27,13 +27,17 @@ class GpuCalls : public std::enable_shared_from_this<GpuCalls> {
   const HostCalls& host() const { return host_; }
 
   // The call's operation, for its lane (HostCalls::LaneOf). It comes after what has been queued on its tensors' streams
-  // until now. `refused`: why this rank may not make the call. REQUIRES: a message's peer is another rank; the timeout
-  // is set.
-  std::shared_ptr<Pollable> Make(const Call& call, absl::Status refused);
+  // until now (one that is captured, after nothing). `refused`: why this rank may not make the call. REQUIRES: a
+  // message's peer is another rank; the timeout is set; captures(call), for a graph.
+  std::shared_ptr<Pollable> Make(const Call& call, absl::Status refused, const GpuManner& manner = {});
 
-  // --- For its operations, one at a time ---
+  // --- For its operations, one at a time, and between them ---
 
   bool has_chosen() const { return carrier_.has_value(); }
+
+  // Whether the collective can be in a graph (GpuManner), as far as is known yet: alike on all ranks.
+  bool captures(const Call& call) const { return has_chosen() && BackendOf(call).captures(); }
+
   GpuOffer Offer(const device::Gpu& gpu) const;
   void Choose(std::span<const GpuOffer> offers, const OpenedGpu& gpu);
 

@@ -39,13 +39,14 @@ absl::Status GpuMarks::Make(const Call& call) {
   return gpu->Record(output, call.out.device.stream);
 }
 
-GpuOperation::GpuOperation(std::shared_ptr<GpuCalls> calls, const Call& call, std::unique_ptr<GpuMarks> marks,
-                           OpenedGpu gpu, absl::Status refused)
+GpuOperation::GpuOperation(std::shared_ptr<GpuCalls> calls, const Call& call, GpuManner manner,
+                           std::unique_ptr<GpuMarks> marks, OpenedGpu gpu, absl::Status refused)
     : calls_(std::move(calls)),
       counts_(call.counts.begin(), call.counts.end()),
       receive_counts_(call.receive_counts.begin(), call.receive_counts.end()),
       call_(WithOwnCounts(call, counts_, receive_counts_)),
       signature_(SignatureOf(call_)),
+      manner_(std::move(manner)),
       marks_(std::move(marks)),
       gpu_(std::move(gpu)),
       refused_(std::move(refused)) {}
@@ -126,8 +127,11 @@ bool GpuOperation::OnEnded() {
 }
 
 void GpuOperation::FollowBackend() {
-  Follow(calls_->BackendOf(call_).Make(
-      {.call = call_, .gpu = gpu_.gpu, .input_ready = marks_->input, .output_ready = marks_->output}));
+  Follow(calls_->BackendOf(call_).Make({.call = call_,
+                                        .gpu = gpu_.gpu,
+                                        .input_ready = marks_->input,
+                                        .output_ready = marks_->output,
+                                        .manner = manner_}));
 }
 
 bool GpuOperation::Check(TimePoint now) {

@@ -31,8 +31,8 @@ struct GpuMarks {
 class GpuOperation final : public Pollable {
  public:
   // `marks`: null where the call is refused.
-  GpuOperation(std::shared_ptr<GpuCalls> calls, const Call& call, std::unique_ptr<GpuMarks> marks, OpenedGpu gpu,
-               absl::Status refused);
+  GpuOperation(std::shared_ptr<GpuCalls> calls, const Call& call, GpuManner manner, std::unique_ptr<GpuMarks> marks,
+               OpenedGpu gpu, absl::Status refused);
 
   shm::Progress Poll() override;
   bool Check(TimePoint now) override;
@@ -54,6 +54,7 @@ class GpuOperation final : public Pollable {
   const std::vector<int64_t> counts_, receive_counts_;  // what the call's spans refer to
   const Call call_;
   const Signature signature_;
+  const GpuManner manner_;
   const std::unique_ptr<GpuMarks> marks_;
   const OpenedGpu gpu_;
   const absl::Status refused_;

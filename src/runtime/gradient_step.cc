@@ -166,16 +166,10 @@ absl::Status GradientStep::LaunchPart() {
     if (compressed_ != nullptr) return absl::OkStatus();  // it makes its calls itself
   }
   RETURN_IF_ERROR(gradients_.Prepare(parts_[next_]));
-  const TensorView buffer = gradients_.BufferOf(parts_[next_]);
-  const Call call{.kind = CallKind::kAllReduce,
-                  .in = buffer,
-                  .out = buffer,
-                  .op = settings_.op,
-                  .prescale = settings_.prescale,
-                  .postscale = settings_.postscale,
-                  .timeout = settings_.timeout};
-  if (buffer.device.on_gpu()) {
-    on_gpu_ = communicator_.gpu_calls()->Make(call, absl::OkStatus());
+  const Call call = CallOn(gradients_.BufferOf(parts_[next_]));
+  if (call.in.device.on_gpu()) {
+    const GpuManner manner{.graph = gradients_.GraphOf(parts_[next_])};
+    on_gpu_ = communicator_.gpu_calls()->Make(call, absl::OkStatus(), manner);
     call_ = on_gpu_.get();
   } else if (communicator_.team() != nullptr) {
     call_ = &over_hosts_.emplace(communicator_.team(), call);
@@ -183,6 +177,16 @@ absl::Status GradientStep::LaunchPart() {
     call_ = &within_host_.emplace(group(), call, SignatureOf(call));
   }
   return absl::OkStatus();
+}
+
+Call GradientStep::CallOn(const TensorView& buffer) const {
+  return {.kind = CallKind::kAllReduce,
+          .in = buffer,
+          .out = buffer,
+          .op = settings_.op,
+          .prescale = settings_.prescale,
+          .postscale = settings_.postscale,
+          .timeout = settings_.timeout};
 }
 
 void GradientStep::TellObserver(const absl::Status& status) const {

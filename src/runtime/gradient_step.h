@@ -54,6 +54,9 @@ class GradientStep final : public Pollable {
   const std::vector<fusion::Part>& parts() const { return parts_; }
   const Settings& settings() const { return settings_; }
 
+  // What reduces a part that goes dense: its gradients are in `buffer`.
+  Call CallOn(const TensorView& buffer) const;
+
   // Ready to be queued again, as the step of this number. REQUIRES: done, or it was never queued.
   void Restart(int64_t number);
 

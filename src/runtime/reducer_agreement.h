@@ -16,6 +16,9 @@ absl::Status AgreeOnGradients(Communicator& communicator, const std::string& tex
 // Rank 0's order becomes everyone's. Orders are permutations of one length; kDataLoss if what comes is not.
 absl::Status AdoptOrder(Communicator& communicator, std::vector<int>& order, const CallOptions& options);
 
+// Whether it did so on all ranks.
+absl::StatusOr<bool> AllSucceeded(Communicator& communicator, bool own, const CallOptions& options);
+
 // OK if it is on all ranks. `own` where it is not OK; kAborted on a rank that only hears of another's failure.
 absl::Status AgreeOnSuccess(Communicator& communicator, const absl::Status& own, const CallOptions& options);
 

@@ -120,6 +120,7 @@ absl::Status GradientReducer::State::MakeGradients(const fusion::Layout& layout)
     ASSIGN_OR_RETURN(auto gradients, fusion::GradientsOnGpu::Create(opened.gpu, tensors_, layout, std::move(streams),
                                                                     options_.accumulate));
     on_gpu_ = gradients.get();
+    graphs_due_ = options_.graphs;
     gradients_ = std::move(gradients);
     return absl::OkStatus();
   }
@@ -145,12 +146,12 @@ std::string GradientReducer::State::DescribeOptions(const absl::StatusOr<fusion:
   } else if (!options_.plan.empty()) {
     plan = absl::StrCat(absl::Hex(Hash(saved->plan)));
   }
-  return absl::StrCat("op ", ToAbsl(ReduceOpName(options_.op)), ", prescale ", exact(options_.prescale), ", postscale ",
-                      exact(options_.postscale), ", max_norm ", norm, ", skip_non_finite ", options_.skip_non_finite,
-                      ", accumulate ", options_.accumulate, ", tune ", options_.tune, ", priorities ",
-                      options_.priorities, ", bucket_bytes ", forced_bytes_ ? absl::StrCat(*forced_bytes_) : "none",
-                      ", plan ", plan, ", compression ", internal::Describe(compression_), ", on ",
-                      !devices_.empty() && devices_[0].on_gpu() ? "a GPU" : "the host");
+  return absl::StrCat(
+      "op ", ToAbsl(ReduceOpName(options_.op)), ", prescale ", exact(options_.prescale), ", postscale ",
+      exact(options_.postscale), ", max_norm ", norm, ", skip_non_finite ", options_.skip_non_finite, ", accumulate ",
+      options_.accumulate, ", tune ", options_.tune, ", priorities ", options_.priorities, ", graphs ", options_.graphs,
+      ", bucket_bytes ", forced_bytes_ ? absl::StrCat(*forced_bytes_) : "none", ", plan ", plan, ", compression ",
+      internal::Describe(compression_), ", on ", !devices_.empty() && devices_[0].on_gpu() ? "a GPU" : "the host");
 }
 
 absl::Status GradientReducer::State::MakeFirstPlan(const absl::StatusOr<fusion::SavedPlan>& saved) {
@@ -334,6 +335,8 @@ absl::StatusOr<StepSummary> GradientReducer::State::Wait() {
     summary.step = ++steps_;
     if (!planned_) {
       if (absl::Status planned = PlanAfterStep(summary); !planned.ok()) return Fail(std::move(planned));
+    } else if (graphs_due_) {
+      if (absl::Status captured = CaptureGraphs(summary); !captured.ok()) return Fail(std::move(captured));
     }
     if (compressor_ != nullptr && compressor_->IsDue(summary.step)) {
       absl::Status chosen = compressor_->ChooseAgain(*communicator_, step_->parts(), call_options());

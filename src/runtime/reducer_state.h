@@ -103,6 +103,8 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   absl::Status PlanByCosts(StepSummary& summary);
   absl::Status TuneAfterStep(StepSummary& summary);
   void Settle();
+  absl::Status CaptureGraphs(StepSummary& summary);
+  absl::Status CapturePart(const fusion::Part& part, fusion::GradientsOnGpu::Capture& capture, absl::Status& own);
   void NoteFirstGradient();
   absl::Status CheckUsable() const;
   absl::Status Fail(absl::Status status);
@@ -136,6 +138,7 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   Memory memory_;
   fusion::Plan plan_;
   bool planned_ = false;
+  bool graphs_due_ = false;                            // on a GPU: a step by the plan that stays is captured at its end
   fusion::CostModel cost_;                             // where it plans by cost
   std::unique_ptr<fusion::ReadyTimes> ready_times_;    // likewise, until the plan stays
   std::unique_ptr<fusion::ReadyTimes> need_times_;     // likewise, without what waits took

@@ -156,14 +156,14 @@ absl::StatusOr<bool> Operation::Advance() {
 }
 
 absl::Status Operation::Launch() {
-  if (call_.capturing) {
+  if (call_.manner.capturing) {
     plan_ = PlanOf(call_.call, members().rank(), members().size(), nullptr);
-    return connection().Capture(plan_.group, call_.graph, stream());
+    return connection().Capture(plan_.group, call_.manner.graph, stream());
   }
   queued_ = true;
   if (call_.input_ready != nullptr) RETURN_IF_ERROR(gpu().Wait(stream(), call_.input_ready));
   if (call_.output_ready != nullptr) RETURN_IF_ERROR(gpu().Wait(stream(), call_.output_ready));
-  if (call_.graph != nullptr) return connection().Launch(*call_.graph);
+  if (call_.replays()) return connection().Launch(*call_.manner.graph);
   void* scratch = nullptr;
   if (const int64_t bytes = ScratchBytes(call_.call); bytes > 0) {
     ASSIGN_OR_RETURN(scratch, backend_->Scratch(bytes));
@@ -180,7 +180,7 @@ absl::Status Operation::Finish() {
     const std::array<void*, 1> destination = {plan_.finished.data};
     RETURN_IF_ERROR(gpu().Reduce(plan_.finish, source, destination, plan_.finished.count, stream()));
   }
-  if (call_.capturing) return absl::OkStatus();
+  if (call_.manner.capturing) return absl::OkStatus();
   RETURN_IF_ERROR(HaveCallerWait());
   backend_->Watch();
   return absl::OkStatus();

@@ -49,7 +49,9 @@ class Operation final : public Pollable {
   Connection& connection() const { return *backend_->connection(); }
   const Members& members() const { return backend_->members(); }
   device::Gpu& gpu() const { return *call_.gpu; }
-  device::Gpu::Stream stream() const { return call_.capturing ? call_.call.in.device.stream : connection().stream(); }
+  device::Gpu::Stream stream() const {
+    return call_.manner.capturing ? call_.call.in.device.stream : connection().stream();
+  }
 
   const std::shared_ptr<Backend> backend_;
   const GpuCall call_;

@@ -58,8 +58,7 @@ class NcclGraph : public Nccl {
     const TensorView values(values_[index].data(), kCount, dtype_);
     internal::GpuCall call =
         host_->OnGpu(rank, {.kind = CallKind::kAllReduce, .in = values, .out = values, .op = op_, .timeout = timeout});
-    call.graph = graphs_[index];
-    call.capturing = capturing;
+    call.manner = {.graph = graphs_[index], .capturing = capturing};
     if (capturing) call.call.in.device.stream = call.call.out.device.stream = streams_[index];
     auto operation = backends_[index]->Make(call);
     operation->StartClock(std::chrono::steady_clock::now());
