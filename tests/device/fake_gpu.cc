@@ -36,10 +36,24 @@ void FakeGpu::LetProgramCapture(Stream stream) {
   programs_.insert(stream);
 }
 
-void FakeGpu::FailCaptures(absl::Status begin, absl::Status end) {
+void FakeGpu::FailCaptures(absl::Status begin, absl::Status end, int times) {
   std::lock_guard lock(mutex_);
+  failing_begins_ = begin.ok() ? 0 : times;
+  failing_ends_ = end.ok() ? 0 : times;
   capture_failure_ = std::move(begin);
   end_failure_ = std::move(end);
+}
+
+void FakeGpu::FailCaptured(int after, absl::Status status) {
+  std::lock_guard lock(mutex_);
+  until_captured_fails_ = after;
+  captured_failure_ = std::move(status);
+}
+
+absl::Status FakeGpu::NextCaptured() {
+  std::lock_guard lock(mutex_);
+  if (!failure_.ok()) return failure_;
+  return until_captured_fails_-- == 0 ? captured_failure_ : absl::OkStatus();
 }
 
 int FakeGpu::launched() const {
@@ -137,6 +151,7 @@ bool FakeSharing::IsOpen(void* thing) const {
 
 absl::Status FakeGpu::Queue(Stream stream, Item item) {
   if (const auto graph = CapturedInto(stream); graph != nullptr) {
+    RETURN_IF_ERROR(NextCaptured());
     return graph->Add([this, item = std::move(item)](Stream launched_on) { return QueueNow(launched_on, item); });
   }
   {
@@ -272,7 +287,10 @@ void FakeGpu::Open(Gate& gate) {
 absl::StatusOr<std::shared_ptr<GpuGraph>> FakeGpu::Capture(Stream stream) {
   std::lock_guard lock(mutex_);
   if (!failure_.ok()) return failure_;
-  if (!capture_failure_.ok()) return capture_failure_;
+  if (failing_begins_ > 0) {
+    --failing_begins_;
+    return capture_failure_;
+  }
   EXPECT_TRUE(streams_.contains(stream) && streams_[stream].empty() && !graphs_.contains(stream));
   auto graph = std::make_shared<FakeGraph>(*this, stream);
   graphs_[stream] = graph;
@@ -288,6 +306,8 @@ std::shared_ptr<FakeGraph> FakeGpu::CapturedInto(Stream stream) const {
 absl::Status FakeGpu::EndCapture(Stream stream) {
   std::lock_guard lock(mutex_);
   graphs_.erase(stream);
+  if (failing_ends_ == 0) return absl::OkStatus();
+  --failing_ends_;
   return end_failure_;
 }
 

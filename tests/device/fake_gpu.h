@@ -69,8 +69,11 @@ class FakeGpu final : public Gpu {
   // From now on the program captures the stream into a graph of its own.
   void LetProgramCapture(Stream stream);
 
-  // Every later Capture ends in the one, and every later end of a capture in the other.
-  void FailCaptures(absl::Status begin, absl::Status end);
+  // So many of the later calls of Capture end in the one, and then as many ends of captures in the other.
+  void FailCaptures(absl::Status begin, absl::Status end, int times);
+
+  // Of the later calls that are captured, the one after so many others ends in this.
+  void FailCaptured(int after, absl::Status status);
 
   // Graphs that were launched, and calls that queued anything but by a graph: to be counted.
   int launched() const;
@@ -146,6 +149,7 @@ class FakeGpu final : public Gpu {
   absl::Status Queue(Stream stream, Item item);
   absl::Status QueueNow(Stream stream, Item item);
   absl::Status QueuePack(const PackTable& table, void* buffer, double scale, bool unpacks, Stream stream);
+  absl::Status NextCaptured();
   absl::Status BeginLaunch(Stream stream);
   absl::Status EndCapture(Stream stream);
   void Retire(std::shared_ptr<PackTable> table, Stream used_on);
@@ -162,6 +166,9 @@ class FakeGpu final : public Gpu {
   absl::Status failure_, squares_failure_, capture_failure_, end_failure_;
   std::set<Stream> held_, programs_;                   // of the latter the program captures
   std::map<Stream, std::weak_ptr<FakeGraph>> graphs_;  // that streams are captured into
+  int failing_begins_ = 0, failing_ends_ = 0;
+  int until_captured_fails_ = -1;
+  absl::Status captured_failure_;
   int launched_ = 0, queued_ = 0;
   int blocked_ = 0;
   std::map<Stream, std::deque<Item>> streams_;

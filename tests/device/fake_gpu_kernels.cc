@@ -62,7 +62,10 @@ void FakeGpu::Retire(std::shared_ptr<PackTable> table, Stream used_on) {
 
 absl::Status FakeGpu::Pack(const Table& table, void* buffer, double scale, Stream stream) {
   RETURN_IF_ERROR(CheckScale(table.host(), scale));
-  if (const auto graph = CapturedInto(stream); graph != nullptr) return graph->AddPack(table, buffer, scale, false);
+  if (const auto graph = CapturedInto(stream); graph != nullptr) {
+    RETURN_IF_ERROR(NextCaptured());
+    return graph->AddPack(table, buffer, scale, false);
+  }
   {
     std::lock_guard lock(mutex_);
     ++queued_;
@@ -73,7 +76,10 @@ absl::Status FakeGpu::Pack(const Table& table, void* buffer, double scale, Strea
 absl::Status FakeGpu::Unpack(const Table& table, const void* buffer, double scale, Stream stream) {
   RETURN_IF_ERROR(CheckScale(table.host(), scale));
   void* const read = const_cast<void*>(buffer);
-  if (const auto graph = CapturedInto(stream); graph != nullptr) return graph->AddPack(table, read, scale, true);
+  if (const auto graph = CapturedInto(stream); graph != nullptr) {
+    RETURN_IF_ERROR(NextCaptured());
+    return graph->AddPack(table, read, scale, true);
+  }
   {
     std::lock_guard lock(mutex_);
     ++queued_;

@@ -2,13 +2,16 @@
 // order from its seed.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <thread>
 #include <vector>
 
+#include "collectives/gpu/fake_nccl.h"
 #include "device/fake_gpu.h"
 #include "gtest/gtest.h"
 #include "gyre/gyre.h"
@@ -24,6 +27,7 @@ struct GpuRank {
   Rank rank;
   std::unique_ptr<Runtime> runtime;
   device::FakeGpu* gpu = nullptr;  // the runtime's
+  FakeNccl* nccl = nullptr;        // likewise; null: none
   void* stream = nullptr;          // the program's
 
   Communicator& world() const { return runtime->world(); }
@@ -49,7 +53,21 @@ struct GpuRank {
   void Get(const TensorView& from, void* to) const {
     EXPECT_THAT(gpu->Copy(to, from.data, from.bytes(), from.device.stream), IsOk());
   }
-  void Settle(void* which) const { EXPECT_THAT(gpu->Synchronize(which), IsOk()); }
+
+  // Waits for the stream; for other ranks too, where that waits for what they launch.
+  void Settle(void* which) const {
+    const auto event = *gpu->CreateEvent();
+    EXPECT_THAT(gpu->Record(event, which), IsOk());
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    bool done = false;
+    while (!done && std::chrono::steady_clock::now() < end) {
+      EXPECT_THAT(gpu->Synchronize(which), IsOk());
+      done = *gpu->Done(event);
+      if (!done) std::this_thread::yield();
+    }
+    EXPECT_TRUE(done);
+    gpu->DestroyEvent(event);
+  }
 };
 
 inline constexpr internal::staged::Sizes kSmallSlots{.slot_bytes = 2048, .slots = 3};
@@ -71,6 +89,24 @@ inline void RunOnGpus(const HostSizes& hosts, unsigned seed, const std::function
     body(one);
     one.gpu->DestroyStream(one.stream);
   });
+}
+
+// The same where all ranks take one GPU for one of their own, for which there is an NCCL.
+inline void RunByNccl(const HostSizes& hosts, unsigned seed, const std::function<void(GpuRank&)>& body) {
+  const auto gpu = std::make_shared<device::FakeGpu>(seed);
+  gpu->PassForMany();
+  FakeNccl nccl(*gpu);
+  RunThreads(std::accumulate(hosts.begin(), hosts.end(), 0), [&](const Rank& rank) {
+    GpuRank one{.rank = rank, .runtime = JoinJob(rank, JobOptions(rank, hosts)), .gpu = gpu.get(), .nccl = &nccl};
+    ASSERT_NE(one.runtime, nullptr);
+    internal::Gpus::Of(one.world()).OpenBy([&gpu](int) { return gpu; }, &nccl);
+    one.stream = *gpu->CreateStream();
+    ASSERT_THAT(one.runtime->Allocate(1, one.device()), IsOk());
+    body(one);
+    gpu->DestroyStream(one.stream);
+  });
+  EXPECT_EQ(nccl.alive, 0);
+  gpu->Free(nullptr);
 }
 
 }  // namespace gyre::support

@@ -53,12 +53,14 @@ class GpuTrainer {
 
   // The step's gradient, as a kernel would write it, given in memory of the program's own or at home.
   absl::Status Give(size_t p, int64_t step, bool in_own) {
-    const TensorView view = in_own ? own(p) : home(p);
-    std::vector<std::byte>& bytes = NewBytes(view.bytes());
-    const TensorView host(bytes.data(), view.count, view.dtype);
-    for (int64_t i = 0; i < view.count; ++i) Store(host, i, ValueOf(rank_.rank, p, i, step));
-    rank_.Put(view, bytes.data());
-    return in_own ? reducer->Ready(static_cast<int>(p), view) : reducer->Ready(static_cast<int>(p));
+    if (in_own) return GiveIn(p, step, own(p));
+    Write(p, step, home(p));
+    return reducer->Ready(static_cast<int>(p));
+  }
+
+  absl::Status GiveIn(size_t p, int64_t step, const TensorView& view) {
+    Write(p, step, view);
+    return reducer->Ready(static_cast<int>(p), view);
   }
 
   // Queues a copy of the result, as an optimizer would read it; compared by Compare.
@@ -93,6 +95,13 @@ class GpuTrainer {
     std::vector<int64_t> steps;
     TensorView got;
   };
+
+  void Write(size_t p, int64_t step, const TensorView& view) {
+    std::vector<std::byte>& bytes = NewBytes(view.bytes());
+    const TensorView host(bytes.data(), view.count, view.dtype);
+    for (int64_t i = 0; i < view.count; ++i) Store(host, i, ValueOf(rank_.rank.rank, p, i, step));
+    rank_.Put(view, bytes.data());
+  }
 
   std::vector<std::byte>& NewBytes(int64_t bytes) {
     return *kept_.emplace_back(std::make_unique<std::vector<std::byte>>(static_cast<size_t>(bytes)));

@@ -1,0 +1,387 @@
+// GradientReducer on GPUs by graphs: of one rank, and by NCCL, where a call is captured by all ranks or by none.
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "runtime/gpu_trainer.h"
+
+namespace gyre {
+namespace {
+
+using absl::StatusCode;
+using support::GpuRank;
+using support::GpuTrainer;
+using support::HostSizes;
+using support::IsOk;
+using support::MatchesStatus;
+using support::Parameter;
+using support::RunByNccl;
+using support::RunOnGpus;
+using support::SomeParameters;
+
+// The plan stays after two steps, a third goes by it and is captured.
+constexpr int64_t kCaptured = 3;
+
+// One rank alone, ranks of a host, ranks of several.
+void RunEach(unsigned seed, const std::function<void(GpuRank&)>& body) {
+  for (const HostSizes& hosts : {HostSizes{1}, HostSizes{2}, HostSizes{3}, HostSizes{1, 1}}) {
+    SCOPED_TRACE(absl::StrCat(hosts.size(), " hosts, the first of ", hosts[0]));
+    if (hosts == HostSizes{1}) {
+      RunOnGpus(hosts, seed, body);
+    } else {
+      RunByNccl(hosts, seed, body);
+    }
+  }
+}
+
+// Some at home, some in memory of the program's own.
+absl::Status GiveAll(GpuTrainer& trainer, int64_t step) {
+  for (size_t p = trainer.size(); p-- > 0;) {
+    if (absl::Status given = trainer.Give(p, step, p % 3 != 1); !given.ok()) return given;
+  }
+  return absl::OkStatus();
+}
+
+TEST(GpuGraphsTest, StepsThatRepeatAreRight) {
+  for (unsigned seed = 0; seed < 3; ++seed) {
+    RunEach(seed, [](GpuRank& rank) {
+      GpuTrainer trainer(rank, SomeParameters());
+      ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .bucket_bytes = 2000}), IsOk());
+      for (int64_t step = 1; step <= kCaptured + 20; ++step) {
+        ASSERT_THAT(GiveAll(trainer, step), IsOk());
+        const auto summary = trainer.reducer->Wait();
+        ASSERT_THAT(summary, IsOk());
+        EXPECT_EQ(summary->control_messages, step == 2 ? 1 : step == kCaptured ? summary->calls + 1 : 0) << step;
+        for (size_t p = 0; p < trainer.size(); ++p) trainer.Expect(p, 1, {step});
+      }
+      trainer.Compare();
+    });
+  }
+}
+
+TEST(GpuGraphsTest, AStepIsOneLaunchForEachCall) {
+  RunOnGpus({1}, 1, [](GpuRank& rank) {
+    int queued[2] = {};
+    for (const bool graphs : {false, true}) {
+      GpuTrainer trainer(rank, SomeParameters());
+      ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .bucket_bytes = 2000, .graphs = graphs}), IsOk());
+      for (int64_t step = 1; step <= 6; ++step) {
+        const int launched = rank.gpu->launched(), before = rank.gpu->queued();
+        ASSERT_THAT(GiveAll(trainer, step), IsOk());
+        const auto summary = trainer.reducer->Wait();
+        ASSERT_THAT(summary, IsOk());
+        EXPECT_EQ(rank.gpu->launched() - launched, graphs && step > kCaptured ? summary->calls : 0);
+        queued[graphs ? 1 : 0] = rank.gpu->queued() - before;
+        for (size_t p = 0; p < trainer.size(); ++p) trainer.Expect(p, 1, {step});
+      }
+      trainer.Compare();
+    }
+    EXPECT_LT(queued[1], queued[0]);
+  });
+}
+
+TEST(GpuGraphsTest, NcclIsGivenNothingAnew) {
+  RunByNccl({2}, 1, [](GpuRank& rank) {
+    GpuTrainer trainer(rank, SomeParameters());
+    ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .bucket_bytes = 2000}), IsOk());
+    int launches = 0, calls = 0;
+    for (int64_t step = 1; step <= kCaptured + 10; ++step) {
+      ASSERT_THAT(GiveAll(trainer, step), IsOk());
+      const auto summary = trainer.reducer->Wait();
+      ASSERT_THAT(summary, IsOk());
+      calls = summary->calls;
+      ASSERT_THAT(rank.world().Barrier(), IsOk());
+      if (step == kCaptured) launches = rank.nccl->launches;
+    }
+    EXPECT_EQ(rank.nccl->launches, launches);
+    EXPECT_EQ(rank.nccl->replays, 10 * 2 * calls);
+  });
+}
+
+// What ranks do differs: one gives new memory in every step, another changes between two places, a third goes home now
+// and then; some gradients are missing on all. Others launch all the same.
+TEST(GpuGraphsTest, PlacesMayChangeAtAnyTimeOnAnyRank) {
+  for (unsigned seed = 0; seed < 6; ++seed) {
+    RunEach(seed, [seed](GpuRank& rank) {
+      GpuTrainer trainer(rank, SomeParameters());
+      ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .bucket_bytes = 2000}), IsOk());
+      std::vector<GpuRank::Memory> others, fresh;
+      for (size_t p = 0; p < trainer.size(); ++p) {
+        others.push_back(
+            rank.Tensor(trainer.parameter(p).dtype, trainer.parameter(p).count(), trainer.device(p).stream));
+      }
+      std::minstd_rand random(seed * 10 + static_cast<unsigned>(rank.rank.rank)), shared(seed);
+      for (int64_t step = 1; step <= kCaptured + 25; ++step) {
+        std::vector<bool> missed;
+        for (size_t p = 0; p < trainer.size(); ++p) {
+          const bool missing = shared() % 9 == 0;
+          const auto way = step % 5 == 0 ? 0 : random() % 12;  // most often as always
+          const Parameter& parameter = trainer.parameter(p);
+          if (missing) {
+            ASSERT_THAT(trainer.reducer->Missing(static_cast<int>(p)), IsOk());
+          } else if (way == 1) {
+            fresh.push_back(rank.Tensor(parameter.dtype, parameter.count(), trainer.device(p + 1).stream));
+            ASSERT_THAT(trainer.GiveIn(p, step, fresh.back().view), IsOk());
+          } else if (way == 2) {
+            ASSERT_THAT(trainer.GiveIn(p, step, others[p].view), IsOk());
+          } else {
+            ASSERT_THAT(trainer.Give(p, step, way != 3), IsOk());
+          }
+          missed.push_back(missing);
+        }
+        ASSERT_THAT(trainer.reducer->Wait(), IsOk());
+        for (size_t p = 0; p < trainer.size(); ++p) {
+          trainer.Expect(p, 1, missed[p] ? std::vector<int64_t>() : std::vector<int64_t>{step});
+        }
+      }
+      trainer.Compare();
+    });
+  }
+}
+
+TEST(GpuGraphsTest, GradientsAreConverted) {
+  RunEach(2, [](GpuRank& rank) {
+    GpuTrainer trainer(rank, {{{700}}, {{41}}});
+    ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum}), IsOk());
+    auto narrow = rank.Tensor(DType::kBF16, 700, rank.stream);
+    for (int64_t step = 1; step <= kCaptured + 8; ++step) {
+      // As bf16 from the beginning on one rank, now and then on the others.
+      const bool converted = rank.rank.rank == 0 || step % 3 == 0;
+      ASSERT_THAT(converted ? trainer.GiveIn(0, step, narrow.view) : trainer.Give(0, step, step % 2 == 0), IsOk());
+      ASSERT_THAT(trainer.Give(1, step, true), IsOk());
+      ASSERT_THAT(trainer.reducer->Wait(), IsOk());
+      for (size_t p = 0; p < 2; ++p) trainer.Expect(p, 1, {step});
+    }
+    trainer.Compare();
+  });
+}
+
+TEST(GpuGraphsTest, MicroBatchesAddUp) {
+  for (unsigned seed = 0; seed < 3; ++seed) {
+    RunEach(seed, [](GpuRank& rank) {
+      GpuTrainer trainer(rank, SomeParameters());
+      ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .accumulate = 2, .bucket_bytes = 2000}), IsOk());
+      for (int64_t step = 1; step <= kCaptured + 6; ++step) {
+        for (const int64_t batch : {2 * step, 2 * step + 1}) {
+          for (size_t p = 0; p < trainer.size(); ++p) {
+            const bool in_own = p % 3 == 0 || (p % 3 == 1 && batch % 4 == 0);
+            ASSERT_THAT(trainer.Give(p, batch, in_own), IsOk());
+          }
+          ASSERT_THAT(trainer.reducer->Wait(), IsOk());
+        }
+        for (size_t p = 0; p < trainer.size(); ++p) trainer.Expect(p, 1, {2 * step, 2 * step + 1});
+      }
+      trainer.Compare();
+    });
+  }
+}
+
+TEST(GpuGraphsTest, NormsAreClippedAndBadStepsSkipped) {
+  RunEach(8, [](GpuRank& rank) {
+    GpuTrainer trainer(rank, {{{64}}, {{36}}});
+    ASSERT_THAT(trainer.Start({.op = ReduceOp::kAverage, .max_norm = 5.0, .skip_non_finite = true}), IsOk());
+    std::vector<float> threes(64, 3.0f), more(36), got(64), other(36);
+    for (int64_t step = 1; step <= kCaptured + 6; ++step) {
+      const bool finite = step % 4 != 0;
+      more.assign(36, 3.0f);
+      if (!finite && rank.rank.rank == rank.rank.size - 1) more[7] = std::numeric_limits<float>::infinity();
+      rank.Put(trainer.own(0), threes.data());
+      ASSERT_THAT(trainer.reducer->Ready(0, trainer.own(0)), IsOk());
+      rank.Put(trainer.home(1), more.data());
+      ASSERT_THAT(trainer.reducer->Ready(1), IsOk());
+      const auto summary = trainer.reducer->Wait();
+      ASSERT_THAT(summary, IsOk());
+      EXPECT_EQ(summary->skipped, !finite) << step;
+      rank.Get(trainer.own(0), got.data());
+      rank.Get(trainer.home(1), other.data());
+      rank.Settle(trainer.own(0).device.stream);
+      rank.Settle(trainer.home(1).device.stream);
+      if (!finite) continue;
+      EXPECT_DOUBLE_EQ(*summary->norm, 30.0);  // of 100 threes
+      EXPECT_THAT(got, testing::Each(testing::FloatEq(0.5f)));
+      EXPECT_THAT(other, testing::Each(testing::FloatEq(0.5f)));
+    }
+  });
+}
+
+TEST(GpuGraphsTest, SeveralReducersHaveTheirOwn) {
+  RunEach(4, [](GpuRank& rank) {
+    GpuTrainer one(rank, SomeParameters()), other(rank, {{{900}}, {{700}}});
+    ASSERT_THAT(one.Start({.op = ReduceOp::kSum, .bucket_bytes = 2000}), IsOk());
+    ASSERT_THAT(other.Start({.op = ReduceOp::kAverage}), IsOk());
+    const double part = 1.0 / rank.rank.size;
+    for (int64_t step = 1; step <= kCaptured + 8; ++step) {
+      ASSERT_THAT(GiveAll(one, step), IsOk());
+      ASSERT_THAT(one.reducer->Wait(), IsOk());
+      ASSERT_THAT(GiveAll(other, step), IsOk());
+      ASSERT_THAT(other.reducer->Wait(), IsOk());
+      for (size_t p = 0; p < one.size(); ++p) one.Expect(p, 1, {step});
+      if (rank.rank.size != 3) {  // thirds are not exact
+        for (size_t p = 0; p < other.size(); ++p) other.Expect(p, part, {step});
+      }
+      if (step == kCaptured + 4) {  // its graphs go, those of the other stay
+        one.Compare();
+        one.reducer.reset();
+        ASSERT_THAT(one.Start({.op = ReduceOp::kSum, .bucket_bytes = 2000}), IsOk());
+      }
+    }
+    one.Compare();
+    other.Compare();
+  });
+}
+
+// --- What does not end well ---
+
+TEST(GpuGraphsTest, WhereOneRankCannotCaptureAllGoOnWithout) {
+  const absl::Status ok, cannot = absl::InternalError("graphs are not for this GPU");
+  for (const auto& [begin, end] : {std::pair(cannot, ok), std::pair(ok, cannot)}) {
+    RunEach(3, [&begin = begin, &end = end](GpuRank& rank) {
+      GpuTrainer trainer(rank, SomeParameters());
+      ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .bucket_bytes = 2000}), IsOk());
+      ASSERT_THAT(rank.world().Barrier(), IsOk());
+      if (rank.rank.rank == 0) rank.gpu->FailCaptures(begin, end, 1);  // of whoever comes first
+      ASSERT_THAT(rank.world().Barrier(), IsOk());
+      for (int64_t step = 1; step <= kCaptured + 5; ++step) {
+        ASSERT_THAT(GiveAll(trainer, step), IsOk());
+        ASSERT_THAT(trainer.reducer->Wait(), IsOk());
+        for (size_t p = 0; p < trainer.size(); ++p) trainer.Expect(p, 1, {step});
+      }
+      EXPECT_EQ(rank.gpu->launched(), 0);
+      trainer.Compare();
+    });
+  }
+}
+
+// Whatever of a capture fails: all go on without, or the reducer ends on all; it never hangs, and nothing is wrong.
+TEST(GpuGraphsTest, ErrorsInTheMiddleOfACapture) {
+  for (int after = 0; after < 16; ++after) {
+    RunEach(1, [after](GpuRank& rank) {
+      GpuTrainer trainer(rank, SomeParameters());
+      ASSERT_THAT(trainer.Start({.op = ReduceOp::kAverage, .bucket_bytes = 2000}), IsOk());
+      ASSERT_THAT(rank.world().Barrier(), IsOk());
+      if (rank.rank.rank == 0) rank.gpu->FailCaptured(after, absl::InternalError("fell off the bus"));
+      ASSERT_THAT(rank.world().Barrier(), IsOk());
+      absl::Status status;
+      for (int64_t step = 1; step <= kCaptured + 3 && status.ok(); ++step) {
+        ASSERT_THAT(GiveAll(trainer, step), IsOk());
+        status = trainer.reducer->Wait().status();
+        if (rank.rank.size == 3) continue;  // thirds are not exact
+        for (size_t p = 0; p < trainer.size() && status.ok(); ++p) trainer.Expect(p, 1.0 / rank.rank.size, {step});
+      }
+      EXPECT_TRUE(status.ok() || rank.rank.size > 1) << status;
+      trainer.reducer.reset();
+      if (status.ok()) trainer.Compare();
+      // On all ranks alike.
+      std::vector<float> failed = {status.ok() ? 0.0f : 1.0f};
+      ASSERT_THAT(rank.world().AllReduce(failed), IsOk());
+      EXPECT_EQ(failed[0], status.ok() ? 0.0f : static_cast<float>(rank.rank.size));
+    });
+  }
+}
+
+TEST(GpuGraphsTest, AGpuThatFailsLaterEndsTheStep) {
+  RunEach(1, [](GpuRank& rank) {
+    GpuTrainer trainer(rank, {{{1000}}});
+    ASSERT_THAT(trainer.Start({}), IsOk());
+    for (int64_t step = 1; step <= kCaptured + 2; ++step) {
+      ASSERT_THAT(GiveAll(trainer, step), IsOk());
+      ASSERT_THAT(trainer.reducer->Wait(), IsOk());
+    }
+    ASSERT_THAT(rank.world().Barrier(), IsOk());
+    if (rank.rank.rank == 0) rank.gpu->Fail(absl::InternalError("fell off the bus"));
+    ASSERT_THAT(rank.world().Barrier(), IsOk());
+    ASSERT_THAT(trainer.reducer->Ready(0), IsOk());
+    EXPECT_FALSE(trainer.reducer->Wait().ok());
+    ASSERT_THAT(rank.world().Barrier(), IsOk());
+    if (rank.rank.rank == 0) rank.gpu->Fail(absl::OkStatus());
+    ASSERT_THAT(rank.world().Barrier(), IsOk());
+    trainer.reducer.reset();
+  });
+}
+
+TEST(GpuGraphsTest, AStreamThatTheProgramCapturesIsLeftAlone) {
+  RunEach(1, [](GpuRank& rank) {
+    GpuTrainer trainer(rank, {{{1000}}});
+    void* const programs = *rank.gpu->CreateStream();
+    rank.gpu->LetProgramCapture(programs);  // all the time
+    ASSERT_THAT(trainer.Start({}), IsOk());
+    for (int64_t step = 1; step <= kCaptured + 2; ++step) {
+      ASSERT_THAT(GiveAll(trainer, step), IsOk());
+      ASSERT_THAT(trainer.reducer->Wait(), IsOk());
+    }
+    const TensorView there(trainer.own(0).data, 1000, DType::kF32, rank.on(programs));
+    ASSERT_THAT(rank.rank.rank == 0 ? trainer.reducer->Ready(0, there) : trainer.Give(0, kCaptured + 3, true), IsOk());
+    EXPECT_THAT(trainer.reducer->Wait().status().message(), testing::HasSubstr("being captured"));
+    trainer.reducer.reset();
+    rank.gpu->DestroyStream(programs);
+  });
+}
+
+// What was launched is done all the same where the GPU gets to it, with one rank; NCCL's calls are aborted.
+TEST(GpuGraphsTest, TheEndOfAReducerWhoseGraphsAreUnderWay) {
+  RunEach(1, [](GpuRank& rank) {
+    GpuTrainer trainer(rank, {{{1000}}, {{10}}});
+    ASSERT_THAT(trainer.Start({}), IsOk());
+    for (int64_t step = 1; step <= kCaptured; ++step) {
+      ASSERT_THAT(GiveAll(trainer, step), IsOk());
+      ASSERT_THAT(trainer.reducer->Wait(), IsOk());
+    }
+    ASSERT_THAT(rank.world().Barrier(), IsOk());
+    rank.gpu->Stall(true);
+    ASSERT_THAT(rank.world().Barrier(), IsOk());
+    for (int64_t step = kCaptured + 1; step <= kCaptured + 3; ++step) {
+      ASSERT_THAT(GiveAll(trainer, step), IsOk());
+      ASSERT_THAT(trainer.reducer->Wait(), IsOk());
+      for (size_t p = 0; p < trainer.size() && rank.rank.size == 1; ++p) trainer.Expect(p, 1, {step});
+    }
+    trainer.reducer.reset();
+    ASSERT_THAT(rank.world().Barrier(), IsOk());
+    rank.gpu->Stall(false);
+    ASSERT_THAT(rank.world().Barrier(), IsOk());
+    trainer.Compare();
+  });
+}
+
+TEST(GpuGraphsTest, WhereTheyAreNotAskedForThereAreNone) {
+  RunEach(1, [](GpuRank& rank) {
+    GpuTrainer trainer(rank, {{{1000}}});
+    ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .graphs = false}), IsOk());
+    for (int64_t step = 1; step <= kCaptured + 2; ++step) {
+      ASSERT_THAT(GiveAll(trainer, step), IsOk());
+      const auto summary = trainer.reducer->Wait();
+      ASSERT_THAT(summary, IsOk());
+      EXPECT_EQ(summary->control_messages, step == 2 ? 1 : 0);
+      trainer.Expect(0, 1, {step});
+    }
+    EXPECT_EQ(rank.gpu->launched(), 0);
+    trainer.Compare();
+    if (rank.rank.size == 1) return;
+    GpuTrainer other(rank, {{{1000}}});
+    EXPECT_THAT(other.Start({.graphs = rank.rank.rank == 0}), MatchesStatus(StatusCode::kInvalidArgument, "graphs"));
+  });
+}
+
+// Of ranks that go by the host's memory nothing is captured, and nothing is said about it.
+TEST(GpuGraphsTest, StagedCallsAreNotCaptured) {
+  RunOnGpus({2}, 1, [](GpuRank& rank) {
+    GpuTrainer trainer(rank, {{{1000}}});
+    ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum}), IsOk());
+    for (int64_t step = 1; step <= kCaptured + 2; ++step) {
+      ASSERT_THAT(GiveAll(trainer, step), IsOk());
+      const auto summary = trainer.reducer->Wait();
+      ASSERT_THAT(summary, IsOk());
+      EXPECT_EQ(summary->control_messages, step == 2 ? 1 : 0);
+      trainer.Expect(0, 1, {step});
+    }
+    EXPECT_EQ(rank.gpu->launched(), 0);
+    trainer.Compare();
+  });
+}
+
+}  // namespace
+}  // namespace gyre
