@@ -1,8 +1,10 @@
 #include "device/fake_gpu.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <new>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -12,35 +14,43 @@
 namespace gyre::device {
 
 FakeGpu::~FakeGpu() {
-  for (const auto& [event, mark] : events_) delete static_cast<char*>(event);
-  for (const auto& [stream, items] : streams_) delete static_cast<char*>(stream);
+  std::lock_guard lock(mutex_);
+  for (const auto& [event, gate] : events_) delete static_cast<char*>(event);
+  for (Stream stream : own_) {
+    queues_->streams.erase(stream);
+    delete static_cast<char*>(stream);
+  }
   for (void* memory : allocations_) ::operator delete (memory, std::align_val_t{256});
+}
+
+std::unique_ptr<FakeGpu> FakeGpu::Beside() const {
+  return std::unique_ptr<FakeGpu>(new FakeGpu(queues_));
 }
 
 void FakeGpu::Stall(bool stalled) {
   std::lock_guard lock(mutex_);
-  stalled_ = stalled;
+  queues_->stalled = stalled;
 }
 
 void FakeGpu::Hold(Stream stream, bool held) {
   std::lock_guard lock(mutex_);
   if (held) {
-    held_.insert(stream);
+    queues_->held.insert(stream);
   } else {
-    held_.erase(stream);
+    queues_->held.erase(stream);
   }
 }
 
 void FakeGpu::LetProgramCapture(Stream stream) {
   std::lock_guard lock(mutex_);
-  programs_.insert(stream);
+  queues_->programs.insert(stream);
 }
 
 void FakeGpu::FailCaptures(absl::Status begin, absl::Status end, int times) {
   std::lock_guard lock(mutex_);
   failing_begins_ = begin.ok() ? 0 : times;
   failing_ends_ = end.ok() ? 0 : times;
-  capture_failure_ = std::move(begin);
+  begin_failure_ = std::move(begin);
   end_failure_ = std::move(end);
 }
 
@@ -64,11 +74,6 @@ int FakeGpu::launched() const {
 int FakeGpu::queued() const {
   std::lock_guard lock(mutex_);
   return queued_;
-}
-
-void FakeGpu::PassForMany() {
-  std::lock_guard lock(mutex_);
-  many_ = true;
 }
 
 int FakeGpu::blocked() const {
@@ -102,9 +107,6 @@ std::string FakeGpu::uuid() const {
   std::string uuid(16, 'f');  // of this object: those who share a GPU share the object
   const FakeGpu* const self = this;
   std::memcpy(uuid.data(), &self, sizeof self);
-  std::lock_guard lock(mutex_);
-  if (many_) ++uuids_;
-  std::memcpy(uuid.data() + sizeof self, &uuids_, sizeof uuids_);
   return uuid;
 }
 
@@ -164,47 +166,65 @@ absl::Status FakeGpu::Queue(Stream stream, Item item) {
 absl::Status FakeGpu::QueueNow(Stream stream, Item item) {
   std::lock_guard lock(mutex_);
   if (!failure_.ok()) return failure_;
-  EXPECT_FALSE(programs_.contains(stream)) << "something is queued on a stream that the program captures";
-  streams_[stream].push_back(std::move(item));
-  if (random_() % 4 == 0) Step();
+  EXPECT_FALSE(queues_->programs.contains(stream)) << "something is queued on a stream that the program captures";
+  queues_->streams[stream].push_back(std::move(item));
+  if (queues_->random() % 4 == 0) Step();
   return absl::OkStatus();
 }
 
 // Does what is first on one of the streams that can go on. False: none can.
 bool FakeGpu::Step() {
-  if (stalled_) return false;
+  if (queues_->stalled) return false;
   std::vector<std::deque<Item>*> able;
-  for (auto& [stream, items] : streams_) {
-    if (items.empty() || held_.contains(stream)) continue;
+  for (auto& [stream, items] : queues_->streams) {
+    if (items.empty() || queues_->held.contains(stream)) continue;
     if (items.front().after == nullptr || items.front().after->open) able.push_back(&items);
   }
   if (able.empty()) return false;
-  std::deque<Item>& items = *able[random_() % able.size()];
+  std::deque<Item>& items = *able[queues_->random() % able.size()];
   const Item item = std::move(items.front());
   items.pop_front();
   if (item.work) item.work();
   return true;
 }
 
-void FakeGpu::Drain(Stream stream) {
-  while (!streams_[stream].empty() && Step()) {
+bool FakeGpu::Busy() const {
+  return std::ranges::any_of(queues_->streams, [this](const auto& stream) {
+    return !stream.second.empty() && (stream.first == nullptr || own_.contains(stream.first));
+  });
+}
+
+// Until it is no longer busy, as far as that goes; where it waits for other GPUs, for them as well.
+void FakeGpu::Await(std::unique_lock<std::mutex>& lock, const std::function<bool()>& busy) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (busy()) {
+    if (Step()) continue;
+    const bool others = queues_.use_count() > 1 && !queues_->stalled && queues_->held.empty();
+    if (!others || std::chrono::steady_clock::now() > end) break;
+    lock.unlock();
+    std::this_thread::yield();
+    lock.lock();
   }
+  if (busy()) ++blocked_;
 }
 
 absl::StatusOr<Gpu::Stream> FakeGpu::CreateStream() {
   std::lock_guard lock(mutex_);
   Stream const stream = new char;
-  streams_[stream];
+  own_.insert(stream);
+  queues_->streams[stream];
   return stream;
 }
 
 void FakeGpu::DestroyStream(Stream stream) {
   EXPECT_EQ(CapturedInto(stream), nullptr) << "a stream is destroyed while it is captured";
   std::lock_guard lock(mutex_);
-  programs_.erase(stream);
-  Drain(stream);
-  if (!streams_[stream].empty()) return;  // goes with this, for what is queued is done all the same
-  streams_.erase(stream);
+  queues_->programs.erase(stream);
+  while (!queues_->streams[stream].empty() && Step()) {
+  }
+  if (!queues_->streams[stream].empty()) return;  // goes with this, for what is queued is done all the same
+  queues_->streams.erase(stream);
+  own_.erase(stream);
   delete static_cast<char*>(stream);
 }
 
@@ -213,9 +233,8 @@ absl::Status FakeGpu::Synchronize(Stream stream) {
     graph->Spoil("somebody waited for the stream");
     return absl::FailedPreconditionError("the stream is being captured");
   }
-  std::lock_guard lock(mutex_);
-  Drain(stream);
-  if (!streams_[stream].empty()) ++blocked_;
+  std::unique_lock lock(mutex_);
+  Await(lock, [&] { return !queues_->streams[stream].empty(); });
   return failure_;
 }
 
@@ -236,7 +255,7 @@ void FakeGpu::DestroyEvent(Event event) {
 absl::Status FakeGpu::CheckNotCaptured(Stream stream) const {
   const bool ours = CapturedInto(stream) != nullptr;
   std::lock_guard lock(mutex_);
-  if (!ours && !programs_.contains(stream)) return absl::OkStatus();
+  if (!ours && !queues_->programs.contains(stream)) return absl::OkStatus();
   return absl::FailedPreconditionError("the stream is being captured");
 }
 
@@ -264,7 +283,7 @@ absl::Status FakeGpu::Wait(Stream stream, Event event) {
 absl::StatusOr<bool> FakeGpu::Done(Event event) {
   std::lock_guard lock(mutex_);
   if (!failure_.ok()) return failure_;
-  for (auto steps = random_() % 3; steps > 0; --steps) Step();
+  for (auto steps = queues_->random() % 3; steps > 0; --steps) Step();
   const auto& gate = events_[event];
   return gate == nullptr || gate->open;
 }
@@ -289,23 +308,24 @@ absl::StatusOr<std::shared_ptr<GpuGraph>> FakeGpu::Capture(Stream stream) {
   if (!failure_.ok()) return failure_;
   if (failing_begins_ > 0) {
     --failing_begins_;
-    return capture_failure_;
+    return begin_failure_;
   }
-  EXPECT_TRUE(streams_.contains(stream) && streams_[stream].empty() && !graphs_.contains(stream));
+  EXPECT_TRUE(queues_->streams.contains(stream) && queues_->streams[stream].empty() &&
+              !queues_->graphs.contains(stream));
   auto graph = std::make_shared<FakeGraph>(*this, stream);
-  graphs_[stream] = graph;
+  queues_->graphs[stream] = graph;
   return graph;
 }
 
 std::shared_ptr<FakeGraph> FakeGpu::CapturedInto(Stream stream) const {
   std::lock_guard lock(mutex_);
-  const auto found = graphs_.find(stream);
-  return found == graphs_.end() ? nullptr : found->second.lock();
+  const auto found = queues_->graphs.find(stream);
+  return found == queues_->graphs.end() ? nullptr : found->second.lock();
 }
 
 absl::Status FakeGpu::EndCapture(Stream stream) {
   std::lock_guard lock(mutex_);
-  graphs_.erase(stream);
+  queues_->graphs.erase(stream);
   if (failing_ends_ == 0) return absl::OkStatus();
   --failing_ends_;
   return end_failure_;
@@ -313,7 +333,7 @@ absl::Status FakeGpu::EndCapture(Stream stream) {
 
 absl::Status FakeGpu::BeginLaunch(Stream stream) {
   std::lock_guard lock(mutex_);
-  EXPECT_FALSE(graphs_.contains(stream)) << "a graph is launched into another";
+  EXPECT_FALSE(queues_->graphs.contains(stream)) << "a graph is launched into another";
   ++launched_;
   return failure_;
 }
@@ -329,16 +349,9 @@ absl::StatusOr<void*> FakeGpu::Allocate(int64_t bytes) {
 
 void FakeGpu::Free(void* memory) {
   EXPECT_FALSE(sharing_.IsOpen(memory)) << "memory is freed that others have open";
-  std::lock_guard lock(mutex_);
-  const bool busy = std::ranges::any_of(streams_, [](const auto& stream) { return !stream.second.empty(); });
-  EXPECT_FALSE(stalled_ && busy && memory != nullptr) << "freeing waits for a GPU that hangs";
-  while (Step()) {
-  }
-  for (const auto& [stream, items] : streams_) {
-    if (items.empty()) continue;
-    ++blocked_;
-    break;
-  }
+  std::unique_lock lock(mutex_);
+  EXPECT_FALSE(queues_->stalled && Busy() && memory != nullptr) << "freeing waits for a GPU that hangs";
+  Await(lock, [this] { return Busy(); });
   if (allocations_.erase(memory) == 1) ::operator delete (memory, std::align_val_t{256});
 }
 

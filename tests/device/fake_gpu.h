@@ -57,8 +57,13 @@ class FakeSharing final : public GpuSharing {
 
 class FakeGpu final : public Gpu {
  public:
-  explicit FakeGpu(unsigned seed = 1, int ordinal = 0) : ordinal_(ordinal), random_(seed) {}
+  explicit FakeGpu(unsigned seed = 1, int ordinal = 0)
+      : ordinal_(ordinal), queues_(std::make_shared<Queues>(seed)), mutex_(queues_->mutex) {}
   ~FakeGpu() override;
+
+  // Another one beside it: a GPU of its own, but what is queued on either may wait for what is queued on the other, and
+  // whoever looks at one of them lets both go on. They stall together.
+  std::unique_ptr<FakeGpu> Beside() const;
 
   // From now on nothing that is queued is done, as on a GPU that hangs; or it is again.
   void Stall(bool stalled);
@@ -79,9 +84,6 @@ class FakeGpu final : public Gpu {
   int launched() const;
   int queued() const;
 
-  // Whoever asks for its UUID gets another one: those who share it take it for GPUs of their own.
-  void PassForMany();
-
   // What streams wait for until it is opened, by what comes to it on a stream, or at once.
   struct Gate {
     bool open = false;
@@ -93,7 +95,8 @@ class FakeGpu final : public Gpu {
   // What the stream is being captured into; null: it is not.
   std::shared_ptr<FakeGraph> CapturedInto(Stream stream) const;
 
-  // How often somebody would have waited without end for what is not done: in Free or Synchronize.
+  // How often somebody would have waited without end for what is not done, or 20 s for other GPUs: in Free or
+  // Synchronize.
   int blocked() const;
 
   // Every later AddSquares ends in this.
@@ -145,6 +148,18 @@ class FakeGpu final : public Gpu {
     std::shared_ptr<Gate> after;
   };
 
+  // On all GPUs that are beside one another.
+  struct Queues {
+    explicit Queues(unsigned seed) : random(seed) {}
+    std::mutex mutex;  // guards all that follows
+    std::mt19937 random;
+    bool stalled = false;
+    std::map<Stream, std::deque<Item>> streams;
+    std::set<Stream> held, programs;                    // of the latter the program captures
+    std::map<Stream, std::weak_ptr<FakeGraph>> graphs;  // that streams are captured into
+  };
+
+  explicit FakeGpu(std::shared_ptr<Queues> queues) : ordinal_(0), queues_(std::move(queues)), mutex_(queues_->mutex) {}
   absl::Status CheckNotCaptured(Stream stream) const;
   absl::Status Queue(Stream stream, Item item);
   absl::Status QueueNow(Stream stream, Item item);
@@ -154,24 +169,17 @@ class FakeGpu final : public Gpu {
   absl::Status EndCapture(Stream stream);
   void Retire(std::shared_ptr<PackTable> table, Stream used_on);
   bool Step();
-  void Drain(Stream stream);
+  bool Busy() const;
+  void Await(std::unique_lock<std::mutex>& lock, const std::function<bool()>& busy);
 
   const int ordinal_;
   FakeSharing sharing_{*this};
-  mutable std::mutex mutex_;  // guards all that follows
-  std::mt19937 random_;
-  bool stalled_ = false;
-  bool many_ = false;
-  mutable int uuids_ = 0;  // given out, where it passes for many
-  absl::Status failure_, squares_failure_, capture_failure_, end_failure_;
-  std::set<Stream> held_, programs_;                   // of the latter the program captures
-  std::map<Stream, std::weak_ptr<FakeGraph>> graphs_;  // that streams are captured into
-  int failing_begins_ = 0, failing_ends_ = 0;
-  int until_captured_fails_ = -1;
-  absl::Status captured_failure_;
-  int launched_ = 0, queued_ = 0;
-  int blocked_ = 0;
-  std::map<Stream, std::deque<Item>> streams_;
+  const std::shared_ptr<Queues> queues_;
+  std::mutex& mutex_;  // theirs; guards all that follows
+  std::set<Stream> own_;
+  absl::Status failure_, squares_failure_, begin_failure_, end_failure_, captured_failure_;
+  int failing_begins_ = 0, failing_ends_ = 0, until_captured_fails_ = -1;
+  int launched_ = 0, queued_ = 0, blocked_ = 0;
   std::map<Event, std::shared_ptr<Gate>> events_;
   std::map<void*, int64_t> pinned_;
   std::set<void*> allocations_;

@@ -56,8 +56,8 @@ absl::StatusOr<std::unique_ptr<Gpu::Table>> FakeGpu::Upload(PackTable table, Str
 
 void FakeGpu::Retire(std::shared_ptr<PackTable> table, Stream used_on) {
   std::lock_guard lock(mutex_);
-  EXPECT_FALSE(graphs_.contains(used_on)) << "a table's end is captured";
-  streams_[used_on].push_back({.work = [kept = std::move(table)] {}, .after = nullptr});
+  EXPECT_FALSE(queues_->graphs.contains(used_on)) << "a table's end is captured";
+  queues_->streams[used_on].push_back({.work = [kept = std::move(table)] {}, .after = nullptr});
 }
 
 absl::Status FakeGpu::Pack(const Table& table, void* buffer, double scale, Stream stream) {

@@ -2,13 +2,11 @@
 // order from its seed.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <numeric>
-#include <thread>
 #include <vector>
 
 #include "collectives/gpu/fake_nccl.h"
@@ -53,21 +51,7 @@ struct GpuRank {
   void Get(const TensorView& from, void* to) const {
     EXPECT_THAT(gpu->Copy(to, from.data, from.bytes(), from.device.stream), IsOk());
   }
-
-  // Waits for the stream; for other ranks too, where that waits for what they launch.
-  void Settle(void* which) const {
-    const auto event = *gpu->CreateEvent();
-    EXPECT_THAT(gpu->Record(event, which), IsOk());
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    bool done = false;
-    while (!done && std::chrono::steady_clock::now() < end) {
-      EXPECT_THAT(gpu->Synchronize(which), IsOk());
-      done = *gpu->Done(event);
-      if (!done) std::this_thread::yield();
-    }
-    EXPECT_TRUE(done);
-    gpu->DestroyEvent(event);
-  }
+  void Settle(void* which) const { EXPECT_THAT(gpu->Synchronize(which), IsOk()); }
 };
 
 inline constexpr internal::staged::Sizes kSmallSlots{.slot_bytes = 2048, .slots = 3};
@@ -91,12 +75,15 @@ inline void RunOnGpus(const HostSizes& hosts, unsigned seed, const std::function
   });
 }
 
-// The same where all ranks take one GPU for one of their own, for which there is an NCCL.
+// The same with an NCCL among the ranks.
 inline void RunByNccl(const HostSizes& hosts, unsigned seed, const std::function<void(GpuRank&)>& body) {
-  const auto gpu = std::make_shared<device::FakeGpu>(seed);
-  gpu->PassForMany();
-  FakeNccl nccl(*gpu);
-  RunThreads(std::accumulate(hosts.begin(), hosts.end(), 0), [&](const Rank& rank) {
+  const auto first = std::make_shared<device::FakeGpu>(seed);
+  const int size = std::accumulate(hosts.begin(), hosts.end(), 0);
+  std::vector<std::shared_ptr<device::FakeGpu>> gpus;
+  for (int r = 0; r < size; ++r) gpus.push_back(first->Beside());
+  FakeNccl nccl(*first);
+  RunThreads(size, [&](const Rank& rank) {
+    const auto& gpu = gpus[static_cast<size_t>(rank.rank)];
     GpuRank one{.rank = rank, .runtime = JoinJob(rank, JobOptions(rank, hosts)), .gpu = gpu.get(), .nccl = &nccl};
     ASSERT_NE(one.runtime, nullptr);
     internal::Gpus::Of(one.world()).OpenBy([&gpu](int) { return gpu; }, &nccl);
@@ -106,7 +93,8 @@ inline void RunByNccl(const HostSizes& hosts, unsigned seed, const std::function
     gpu->DestroyStream(one.stream);
   });
   EXPECT_EQ(nccl.alive, 0);
-  gpu->Free(nullptr);
+  first->Free(nullptr);
+  for (const auto& gpu : gpus) gpu->Free(nullptr);
 }
 
 }  // namespace gyre::support

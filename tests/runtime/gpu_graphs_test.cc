@@ -47,6 +47,16 @@ absl::Status GiveAll(GpuTrainer& trainer, int64_t step) {
   return absl::OkStatus();
 }
 
+// Of the first step that does not end well: ranks on other hosts learn of it in the next one only.
+absl::Status FirstFailure(GpuTrainer& trainer, int64_t step) {
+  absl::Status status;
+  for (int i = 0; i < 5 && status.ok(); ++i) {
+    status = GiveAll(trainer, step + i);
+    if (status.ok()) status = trainer.reducer->Wait().status();
+  }
+  return status;
+}
+
 TEST(GpuGraphsTest, StepsThatRepeatAreRight) {
   for (unsigned seed = 0; seed < 3; ++seed) {
     RunEach(seed, [](GpuRank& rank) {
@@ -243,9 +253,7 @@ TEST(GpuGraphsTest, WhereOneRankCannotCaptureAllGoOnWithout) {
     RunEach(3, [&begin = begin, &end = end](GpuRank& rank) {
       GpuTrainer trainer(rank, SomeParameters());
       ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .bucket_bytes = 2000}), IsOk());
-      ASSERT_THAT(rank.world().Barrier(), IsOk());
-      if (rank.rank.rank == 0) rank.gpu->FailCaptures(begin, end, 1);  // of whoever comes first
-      ASSERT_THAT(rank.world().Barrier(), IsOk());
+      if (rank.rank.rank == rank.rank.size - 1) rank.gpu->FailCaptures(begin, end, 1);
       for (int64_t step = 1; step <= kCaptured + 5; ++step) {
         ASSERT_THAT(GiveAll(trainer, step), IsOk());
         ASSERT_THAT(trainer.reducer->Wait(), IsOk());
@@ -263,9 +271,7 @@ TEST(GpuGraphsTest, ErrorsInTheMiddleOfACapture) {
     RunEach(1, [after](GpuRank& rank) {
       GpuTrainer trainer(rank, SomeParameters());
       ASSERT_THAT(trainer.Start({.op = ReduceOp::kAverage, .bucket_bytes = 2000}), IsOk());
-      ASSERT_THAT(rank.world().Barrier(), IsOk());
       if (rank.rank.rank == 0) rank.gpu->FailCaptured(after, absl::InternalError("fell off the bus"));
-      ASSERT_THAT(rank.world().Barrier(), IsOk());
       absl::Status status;
       for (int64_t step = 1; step <= kCaptured + 3 && status.ok(); ++step) {
         ASSERT_THAT(GiveAll(trainer, step), IsOk());
@@ -292,14 +298,12 @@ TEST(GpuGraphsTest, AGpuThatFailsLaterEndsTheStep) {
       ASSERT_THAT(GiveAll(trainer, step), IsOk());
       ASSERT_THAT(trainer.reducer->Wait(), IsOk());
     }
-    ASSERT_THAT(rank.world().Barrier(), IsOk());
     if (rank.rank.rank == 0) rank.gpu->Fail(absl::InternalError("fell off the bus"));
-    ASSERT_THAT(rank.world().Barrier(), IsOk());
     ASSERT_THAT(trainer.reducer->Ready(0), IsOk());
-    EXPECT_FALSE(trainer.reducer->Wait().ok());
-    ASSERT_THAT(rank.world().Barrier(), IsOk());
-    if (rank.rank.rank == 0) rank.gpu->Fail(absl::OkStatus());
-    ASSERT_THAT(rank.world().Barrier(), IsOk());
+    absl::Status status = trainer.reducer->Wait().status();
+    if (status.ok()) status = FirstFailure(trainer, kCaptured + 3);
+    EXPECT_THAT(status.message(), testing::HasSubstr("fell off the bus"));
+    rank.gpu->Fail(absl::OkStatus());
     trainer.reducer.reset();
   });
 }
@@ -316,7 +320,9 @@ TEST(GpuGraphsTest, AStreamThatTheProgramCapturesIsLeftAlone) {
     }
     const TensorView there(trainer.own(0).data, 1000, DType::kF32, rank.on(programs));
     ASSERT_THAT(rank.rank.rank == 0 ? trainer.reducer->Ready(0, there) : trainer.Give(0, kCaptured + 3, true), IsOk());
-    EXPECT_THAT(trainer.reducer->Wait().status().message(), testing::HasSubstr("being captured"));
+    absl::Status status = trainer.reducer->Wait().status();
+    if (status.ok()) status = FirstFailure(trainer, kCaptured + 4);
+    EXPECT_THAT(status.message(), testing::HasSubstr("being captured"));
     trainer.reducer.reset();
     rank.gpu->DestroyStream(programs);
   });
