@@ -19,6 +19,10 @@ struct GpuManner {
   // has ended well once it has. Otherwise the graph is launched in the call's place.
   std::shared_ptr<device::GpuGraph> graph = nullptr;
   bool capturing = false;
+
+  // Tensors lie in memory of OpenedGpu::memory (runtime/gpus.h), and the memory and their places in it are as on all
+  // other ranks: which over several hosts nobody finds out.
+  bool same_place = false;
 };
 
 // A call on tensors that are on a GPU, as it was made.

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "device/gpu_memory.h"
 #include "device/pack_table.h"
 #include "device/reduce.h"
 
@@ -23,7 +24,7 @@ class GpuCodecs;
 class GpuGraph;
 class GpuSharing;
 
-class Gpu {
+class Gpu : public GpuMemory {
  public:
   // A cudaStream_t of the caller's, or one of CreateStream; null is the default stream.
   using Stream = void*;
@@ -39,8 +40,6 @@ class Gpu {
     virtual const PackTable& host() const = 0;
   };
 
-  virtual ~Gpu() = default;
-
   virtual std::string name() const = 0;
   virtual int ordinal() const = 0;
 
@@ -49,10 +48,6 @@ class Gpu {
 
   // With other processes (gpu_sharing.h). Lives as long as this.
   virtual GpuSharing& sharing() = 0;
-
-  // Memory on the GPU, aligned to 256 bytes. kResourceExhausted if there is not enough.
-  virtual absl::StatusOr<void*> Allocate(int64_t bytes) = 0;
-  virtual void Free(void* memory) = 0;  // waits for work that uses it
 
   // With the highest priority that the GPU has, for exchanging is what others wait for.
   virtual absl::StatusOr<Stream> CreateStream() = 0;
@@ -69,8 +64,8 @@ class Gpu {
   virtual absl::Status Wait(Stream stream, Event event) = 0;
 
   // What is queued on `stream` from now on, by whatever thread, is not done, but goes into the graph (gpu_graph.h)
-  // until that ends the capture. To Synchronize with the stream meanwhile spoils the graph; other streams and threads go
-  // on as ever. REQUIRES: one of CreateStream, with nothing queued.
+  // until that ends the capture. To Synchronize with the stream meanwhile spoils the graph; other streams and threads
+  // go on as ever. REQUIRES: one of CreateStream, with nothing queued.
   virtual absl::StatusOr<std::shared_ptr<GpuGraph>> Capture(Stream stream) = 0;
 
   // Whether what the latest Record marked has been done, and the host sees what it wrote. Does not block.

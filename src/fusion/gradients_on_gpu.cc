@@ -26,20 +26,24 @@ constexpr int64_t kNumberBytes = static_cast<int64_t>(Gpu::kSquareParts * sizeof
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GradientsOnGpu>> GradientsOnGpu::Create(std::shared_ptr<Gpu> gpu,
+                                                                       std::shared_ptr<device::GpuMemory> memory,
                                                                        std::vector<TensorInfo> tensors,
                                                                        const Layout& layout, std::vector<void*> streams,
                                                                        int accumulate) {
-  ASSIGN_OR_RETURN(void* const memory, gpu->Allocate(layout.bytes));
-  std::unique_ptr<GradientsOnGpu> gradients(new GradientsOnGpu(
-      std::move(gpu), std::move(tensors), layout, static_cast<std::byte*>(memory), std::move(streams), accumulate));
+  ASSIGN_OR_RETURN(void* const homes, memory->Allocate(layout.bytes));
+  std::unique_ptr<GradientsOnGpu> gradients(new GradientsOnGpu(std::move(gpu), std::move(memory), std::move(tensors),
+                                                               layout, static_cast<std::byte*>(homes),
+                                                               std::move(streams), accumulate));
   RETURN_IF_ERROR(gradients->Open());
   return gradients;
 }
 
-GradientsOnGpu::GradientsOnGpu(std::shared_ptr<Gpu> gpu, std::vector<TensorInfo> tensors, const Layout& layout,
-                               std::byte* memory, std::vector<void*> streams, int accumulate)
+GradientsOnGpu::GradientsOnGpu(std::shared_ptr<Gpu> gpu, std::shared_ptr<device::GpuMemory> from,
+                               std::vector<TensorInfo> tensors, const Layout& layout, std::byte* memory,
+                               std::vector<void*> streams, int accumulate)
     : Gradients(std::move(tensors), layout, memory, INT64_MAX, accumulate, 0),
       gpu_(std::move(gpu)),
+      from_(std::move(from)),
       streams_(std::move(streams)),
       packings_(streams_.size()) {}
 
@@ -68,7 +72,7 @@ GradientsOnGpu::~GradientsOnGpu() {
   const bool rests = done_ == nullptr || AwaitOwn(std::chrono::steady_clock::now() + kLongestRest).ok();
   packings_.clear();
   if (rests) {
-    gpu_->Free(memory());
+    from_->Free(memory());
     if (sums_ != nullptr) gpu_->Free(sums_);
     if (squares_ != nullptr) gpu_->Free(squares_);
   }

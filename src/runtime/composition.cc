@@ -147,7 +147,7 @@ absl::Status RuntimeState::StartNode(shm::OwnMemory own, std::vector<shm::Link> 
     };
   }
   ASSIGN_OR_RETURN(node_, shm::Node::Create(options, std::move(own), std::move(links), logger_));
-  gpus_.StageIn(node_->arena());
+  gpus_.StageIn(node_->arena(), job_.size);
   return absl::OkStatus();
 }
 

@@ -57,7 +57,7 @@ void GpuCalls::Choose(std::span<const GpuOffer> offers, const OpenedGpu& gpu) {
   if (*carrier_ == GpuCarrier::kAlone) chosen_ = std::make_shared<GpuAlone>();
   if (*carrier_ == GpuCarrier::kIpc) chosen_ = ipc::MakeBackend(host_.shared_group(), gpu.gpu);
   if (*carrier_ != GpuCarrier::kNccl) return;
-  chosen_ = nccl::MakeBackend(*runtime_->gpus().nccl(), host_.shared_group(), host_.team(), gpu.gpu,
+  chosen_ = nccl::MakeBackend(*runtime_->gpus().nccl(), host_.shared_group(), host_.team(), gpu.gpu, gpu.nccl_memory,
                               [progress = runtime_->progress()](const auto& owner, Lane& lane, auto watch) {
                                 progress->Start(owner, lane, std::move(watch));
                               });

@@ -19,7 +19,13 @@ absl::StatusOr<OpenedGpu> Gpus::Get(int ordinal) {
   std::lock_guard lock(mutex_);
   if (const auto known = opened_.find(ordinal); known != opened_.end()) return known->second;
   ASSIGN_OR_RETURN(std::shared_ptr<device::Gpu> gpu, open_(ordinal));
-  return opened_[ordinal] = OpenedGpu{gpu, std::make_shared<staged::Rings>(gpu, arena_, sizes_)};
+  OpenedGpu opened{
+      .gpu = gpu, .rings = std::make_shared<staged::Rings>(gpu, arena_, sizes_), .memory = gpu, .nccl_memory = nullptr};
+  if (nccl::Api* const api = ranks_ > 1 ? nccl() : nullptr; api != nullptr) {
+    opened.nccl_memory = nccl::MakeMemory(*api, gpu, registered_from_);
+    opened.memory = nccl::AllocatorOf(opened.nccl_memory);
+  }
+  return opened_[ordinal] = opened;
 }
 
 nccl::Api* Gpus::nccl() {

@@ -24,6 +24,8 @@ namespace gyre::internal {
 struct OpenedGpu {
   std::shared_ptr<device::Gpu> gpu;
   std::shared_ptr<staged::Rings> rings;
+  std::shared_ptr<device::GpuMemory> memory;  // where tensors' memory comes from: NCCL, if it is there, or the GPU
+  std::shared_ptr<nccl::Memory> nccl_memory;  // the same; null: the GPU
 };
 
 // Thread-safe.
@@ -34,11 +36,14 @@ class Gpus {
   // By CUDA.
   Gpus();
 
-  // That data pass through. Before all else.
-  void StageIn(std::shared_ptr<Arena> arena) { arena_ = std::move(arena); }
+  // That data pass through; and how many ranks the job has, for one alone has no use for NCCL. Before all else.
+  void StageIn(std::shared_ptr<Arena> arena, int ranks) {
+    arena_ = std::move(arena);
+    ranks_ = ranks;
+  }
 
-  // For tests: other GPUs than CUDA's, with an NCCL of their own or none, and slots of other sizes. Before the first
-  // tensor.
+  // For tests: other GPUs than CUDA's, with an NCCL of their own or none, slots of other sizes, and memory of NCCL's
+  // for what has so many bytes or more. Before the first tensor.
   static Gpus& Of(Communicator& communicator);
   void OpenBy(Open open, nccl::Api* nccl = nullptr) {
     open_ = std::move(open);
@@ -46,6 +51,7 @@ class Gpus {
     by_cuda_ = false;
   }
   void StageBy(const staged::Sizes& sizes) { sizes_ = sizes; }
+  void RegisterFrom(int64_t bytes) { registered_from_ = bytes; }
 
   // Opens it if this is the first time, which may take some 100 ms.
   //   kUnimplemented    this build, or this machine, has no libgyre_cuda
@@ -61,7 +67,9 @@ class Gpus {
   bool by_cuda_ = true;
   nccl::Api* nccl_ = nullptr;  // where it is not by CUDA
   std::shared_ptr<Arena> arena_;
+  int ranks_ = 1;
   staged::Sizes sizes_;
+  int64_t registered_from_ = 1 << 20;  // NCCL gives 2 MiB for less
   std::mutex mutex_;
   std::map<int, OpenedGpu> opened_;  // by ordinal; guarded by mutex_
 };

@@ -168,7 +168,7 @@ absl::Status GradientStep::LaunchPart() {
   RETURN_IF_ERROR(gradients_.Prepare(parts_[next_]));
   const Call call = CallOn(gradients_.BufferOf(parts_[next_]));
   if (call.in.device.on_gpu()) {
-    const GpuManner manner{.graph = gradients_.GraphOf(parts_[next_])};
+    const GpuManner manner{.graph = gradients_.GraphOf(parts_[next_]), .same_place = settings_.same_place};
     on_gpu_ = communicator_.gpu_calls()->Make(call, absl::OkStatus(), manner);
     call_ = on_gpu_.get();
   } else if (communicator_.team() != nullptr) {

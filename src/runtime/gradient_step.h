@@ -36,6 +36,7 @@ class GradientStep final : public Pollable {
     std::chrono::milliseconds timeout;
     Compressor* compressor = nullptr;  // outlives it; null: all goes dense
     RowExchange* rows = nullptr;       // outlives it; null: there are none
+    bool same_place = false;           // GpuManner::same_place
   };
 
   // The row gradients of a bucket.

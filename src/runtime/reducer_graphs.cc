@@ -38,8 +38,9 @@ absl::Status GradientReducer::State::CaptureGraphs(StepSummary& summary) {
 absl::Status GradientReducer::State::CapturePart(const fusion::Part& part, fusion::GradientsOnGpu::Capture& capture,
                                                  absl::Status& own) {
   const internal::Call call = step_->CallOn(capture.buffer);
-  const auto operation =
-      ranks_->gpu_calls()->Make(call, absl::OkStatus(), {.graph = std::move(capture.graph), .capturing = true});
+  const auto operation = ranks_->gpu_calls()->Make(
+      call, absl::OkStatus(),
+      {.graph = std::move(capture.graph), .capturing = true, .same_place = step_->settings().same_place});
   own = ranks_->runtime().progress()->Run(ranks_->owner(), step_->lane(), *operation);
   if (!own.ok() && communicator_->size() > 1) return own;
   if (own.ok()) own = on_gpu_->EndCapture(part);

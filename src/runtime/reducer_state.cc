@@ -79,6 +79,9 @@ absl::Status GradientReducer::State::Start() {
   RETURN_IF_ERROR(CheckDevice());
   RETURN_IF_ERROR(MakeFirstPlan(saved));
   RETURN_IF_ERROR(internal::AgreeOnSuccess(*communicator_, MakeGradients(MakeLayout(tensors_, plan_)), call_options()));
+  if (on_gpu_ != nullptr) {  // in buckets that are laid out alike on all ranks
+    ASSIGN_OR_RETURN(in_nccl_memory_, internal::AllSucceeded(*communicator_, in_nccl_memory_, call_options()));
+  }
   rows_ = MakeRowExchange();
   readiness_ = std::make_unique<fusion::Readiness>(size());
   RETURN_IF_ERROR(MakeCompressor());
@@ -92,7 +95,8 @@ absl::Status GradientReducer::State::Start() {
                                                                                     .postscale = postscale(),
                                                                                     .timeout = timeout_,
                                                                                     .compressor = compressor_.get(),
-                                                                                    .rows = rows_.get()});
+                                                                                    .rows = rows_.get(),
+                                                                                    .same_place = in_nccl_memory_});
   Follow(std::move(plan_));
   if (compressor_ != nullptr) compressor_->Restart(steps_ + 1);
   RETURN_IF_ERROR(PrepareToPlan());
@@ -117,10 +121,11 @@ absl::Status GradientReducer::State::MakeGradients(const fusion::Layout& layout)
     for (size_t index = 0; index < devices_.size(); ++index) {
       streams[static_cast<size_t>(places_[index])] = devices_[index].stream;
     }
-    ASSIGN_OR_RETURN(auto gradients, fusion::GradientsOnGpu::Create(opened.gpu, tensors_, layout, std::move(streams),
-                                                                    options_.accumulate));
+    ASSIGN_OR_RETURN(auto gradients, fusion::GradientsOnGpu::Create(opened.gpu, opened.memory, tensors_, layout,
+                                                                    std::move(streams), options_.accumulate));
     on_gpu_ = gradients.get();
     graphs_due_ = options_.graphs;
+    in_nccl_memory_ = opened.nccl_memory != nullptr && Has(*opened.nccl_memory, on_gpu_->home(0).data);
     gradients_ = std::move(gradients);
     return absl::OkStatus();
   }

@@ -138,6 +138,7 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   Memory memory_;
   fusion::Plan plan_;
   bool planned_ = false;
+  bool in_nccl_memory_ = false;                        // on a GPU: the buckets are, on all ranks
   bool graphs_due_ = false;                            // on a GPU: a step by the plan that stays is captured at its end
   fusion::CostModel cost_;                             // where it plans by cost
   std::unique_ptr<fusion::ReadyTimes> ready_times_;    // likewise, until the plan stays

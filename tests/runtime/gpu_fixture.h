@@ -86,7 +86,9 @@ inline void RunByNccl(const HostSizes& hosts, unsigned seed, const std::function
     const auto& gpu = gpus[static_cast<size_t>(rank.rank)];
     GpuRank one{.rank = rank, .runtime = JoinJob(rank, JobOptions(rank, hosts)), .gpu = gpu.get(), .nccl = &nccl};
     ASSERT_NE(one.runtime, nullptr);
-    internal::Gpus::Of(one.world()).OpenBy([&gpu](int) { return gpu; }, &nccl);
+    internal::Gpus& gpus_of_runtime = internal::Gpus::Of(one.world());
+    gpus_of_runtime.OpenBy([&gpu](int) { return gpu; }, &nccl);
+    gpus_of_runtime.RegisterFrom(64);
     one.stream = *gpu->CreateStream();
     ASSERT_THAT(one.runtime->Allocate(1, one.device()), IsOk());
     body(one);

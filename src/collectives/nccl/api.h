@@ -45,6 +45,13 @@ class Comm {
   // Frees it: in order if it was finalized, else as by Abort.
   virtual ~Comm() = default;
 
+  // From now on what is launched with tensors in this memory, of Api::Allocate, may be reached without copies: on all
+  // ranks, which have theirs at the same places, or on none. Until Deregister, of what Register returned, which comes
+  // once all that uses it is done and graphs that do are gone, before the memory goes and before Finalize. An Abort
+  // ends it as well. Neither takes long.
+  virtual absl::StatusOr<void*> Register(void* memory, int64_t bytes) = 0;
+  virtual absl::Status Deregister(void* handle) = 0;
+
   // True: what was asked for last has been done, on the host; of what was launched nothing more is to be done here.
   virtual absl::StatusOr<bool> Poll() = 0;
 
@@ -63,6 +70,11 @@ class Api {
   virtual ~Api() = default;
 
   virtual int version() const = 0;  // NCCL's
+
+  // Memory of GPU `gpu` (as CUDA counts) that communicators can register; aligned to 256 bytes at least. Freed when
+  // nothing uses it, nor has it registered.
+  virtual absl::StatusOr<void*> Allocate(int gpu, int64_t bytes) = 0;
+  virtual void Free(int gpu, void* memory) = 0;
 
   virtual absl::StatusOr<UniqueId> MakeId() = 0;
 

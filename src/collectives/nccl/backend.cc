@@ -13,12 +13,16 @@ int VersionOf(const Api& api) {
   return api.version();
 }
 
-Backend::Backend(Api& api, Members members, std::shared_ptr<device::Gpu> gpu, StartWatch start)
+Backend::Backend(Api& api, Members members, std::shared_ptr<device::Gpu> gpu, std::shared_ptr<Memory> memory,
+                 StartWatch start)
     : api_(api),
       members_(std::move(members)),
       gpu_(std::move(gpu)),
+      memory_(std::move(memory)),
       start_(std::move(start)),
-      connection_(std::make_shared<Connection>(api, gpu_, members_.rank(), members_.size())) {}
+      connection_(std::make_shared<Connection>(api, gpu_, members_.rank(), members_.size())) {
+  memory_->Attach(connection_);
+}
 
 Backend::~Backend() {
   if (scratch_ != nullptr) connection_->Keep(scratch_);
@@ -47,8 +51,10 @@ void Backend::Watch() {
 }
 
 std::shared_ptr<GpuBackend> MakeBackend(Api& api, std::shared_ptr<Group> group, std::shared_ptr<Team> team,
-                                        std::shared_ptr<device::Gpu> gpu, StartWatch start) {
-  return std::make_shared<Backend>(api, Members{std::move(group), std::move(team)}, std::move(gpu), std::move(start));
+                                        std::shared_ptr<device::Gpu> gpu, std::shared_ptr<Memory> memory,
+                                        StartWatch start) {
+  return std::make_shared<Backend>(api, Members{std::move(group), std::move(team)}, std::move(gpu), std::move(memory),
+                                   std::move(start));
 }
 
 }  // namespace gyre::internal::nccl

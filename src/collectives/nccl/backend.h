@@ -12,13 +12,15 @@
 #include "collectives/nccl/factory.h"
 #include "collectives/nccl/flights.h"
 #include "collectives/nccl/members.h"
+#include "collectives/nccl/memory.h"
 
 namespace gyre::internal::nccl {
 
 // Calls are made in one order, as of any communicator; otherwise thread-safe.
 class Backend final : public GpuBackend, public std::enable_shared_from_this<Backend> {
  public:
-  Backend(Api& api, Members members, std::shared_ptr<device::Gpu> gpu, StartWatch start);
+  Backend(Api& api, Members members, std::shared_ptr<device::Gpu> gpu, std::shared_ptr<Memory> memory,
+          StartWatch start);
   ~Backend() override;
 
   std::string_view name() const override { return "nccl"; }
@@ -27,6 +29,7 @@ class Backend final : public GpuBackend, public std::enable_shared_from_this<Bac
 
   Api& api() const { return api_; }
   const Members& members() const { return members_; }
+  const Memory& memory() const { return *memory_; }
   const std::shared_ptr<Connection>& connection() const { return connection_; }
 
   // At least so much of the GPU's memory, for the call in course.
@@ -39,6 +42,7 @@ class Backend final : public GpuBackend, public std::enable_shared_from_this<Bac
   Api& api_;
   const Members members_;
   const std::shared_ptr<device::Gpu> gpu_;
+  const std::shared_ptr<Memory> memory_;
   const StartWatch start_;
   const std::shared_ptr<Connection> connection_;
   std::shared_ptr<Flights> flights_;  // the latest

@@ -116,6 +116,37 @@ absl::Status Connection::Launch(device::GpuGraph& graph) {
   return graph.Launch(stream_);
 }
 
+absl::Status Connection::Register(void* memory, int64_t bytes) {
+  std::lock_guard lock(mutex_);
+  if (registered_.contains(memory)) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckReadyLocked());
+  ASSIGN_OR_RETURN(registered_[memory], comm_->Register(memory, bytes));
+  return absl::OkStatus();
+}
+
+bool Connection::HasRegistered(const void* memory) const {
+  std::lock_guard lock(mutex_);
+  return registered_.contains(memory);
+}
+
+bool Connection::Forget(const void* memory) {
+  const TimePoint patience = std::chrono::steady_clock::now() + kPatience;
+  while (true) {
+    {
+      std::lock_guard lock(mutex_);
+      const auto found = registered_.find(memory);
+      if (found == registered_.end()) return true;
+      if (PollLocked().value_or(false)) {
+        (void)comm_->Deregister(found->second);
+        registered_.erase(found);
+        return true;
+      }
+    }
+    if (std::chrono::steady_clock::now() >= patience) return false;
+    std::this_thread::yield();
+  }
+}
+
 void Connection::DiscardGraphsLocked() {
   for (const auto& each : std::exchange(graphs_, {})) {
     if (const auto graph = each.lock(); graph != nullptr) graph->Discard();
@@ -182,6 +213,7 @@ void Connection::Abort() {
 void Connection::AbortLocked() {
   DiscardGraphsLocked();
   if (state_ != State::kAborted && comm_ != nullptr) comm_->Abort();
+  registered_.clear();
   state_ = State::kAborted;
 }
 
@@ -202,6 +234,7 @@ bool Connection::EndInOrder(TimePoint patience) {
   while (unfinished.ok() && *unfinished > 0 && go_on()) unfinished = UnfinishedLocked();
   if (!unfinished.ok() || *unfinished > 0) return false;
   DiscardGraphsLocked();
+  for (const auto& [memory, handle] : std::exchange(registered_, {})) (void)comm_->Deregister(handle);
   absl::StatusOr<bool> ended = comm_->Finalize();
   while (ended.ok() && !*ended && go_on()) ended = comm_->Poll();
   return ended.ok() && *ended;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -65,6 +66,15 @@ class Connection {
   // Queues a graph of Capture on stream().
   absl::Status Launch(device::GpuGraph& graph);
 
+  // The memory, of Api::Allocate, is registered from now on, if it is not yet (Comm::Register). REQUIRES: Poll said
+  // true.
+  absl::Status Register(void* memory, int64_t bytes);
+  bool HasRegistered(const void* memory) const;
+
+  // The memory, which nothing uses any more, is about to go. Blocks while something is being launched, for kPatience at
+  // most; false: it is registered still.
+  bool Forget(const void* memory);
+
   // Where everything runs, in one order.
   device::Gpu::Stream stream() const { return stream_; }
 
@@ -114,6 +124,7 @@ class Connection {
   absl::Status failure_;  // NCCL's first
   std::deque<Flight> flights_;
   std::vector<std::weak_ptr<device::GpuGraph>> graphs_;  // that hold calls of comm_
+  std::map<const void*, void*> registered_;              // NCCL's handles, by memory
   std::vector<device::Gpu::Event> spare_events_;
   std::vector<void*> kept_;
   bool ended_ = false;

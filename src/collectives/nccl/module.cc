@@ -116,6 +116,21 @@ class NcclComm final : public Comm {
     return absl::OkStatus();
   }
 
+  absl::StatusOr<void*> Register(void* memory, int64_t bytes) override {
+    const Current current(gpu_);
+    RETURN_IF_ERROR(current.status());
+    void* handle = nullptr;
+    RETURN_IF_ERROR(
+        ToStatus(ncclCommRegister(comm_, memory, static_cast<size_t>(bytes), &handle), "ncclCommRegister", comm_));
+    return handle;
+  }
+
+  absl::Status Deregister(void* handle) override {
+    const Current current(gpu_);
+    RETURN_IF_ERROR(current.status());
+    return ToStatus(ncclCommDeregister(comm_, handle), "ncclCommDeregister", comm_);
+  }
+
   absl::StatusOr<bool> Poll() override {
     if (comm_ == nullptr) return absl::FailedPreconditionError("NCCL: the communicator was aborted");
     ncclResult_t state = ncclSuccess;
@@ -220,6 +235,19 @@ class NcclApi final : public Api {
   int version() const override {
     int version = 0;
     return ncclGetVersion(&version) == ncclSuccess ? version : 0;
+  }
+
+  absl::StatusOr<void*> Allocate(int gpu, int64_t bytes) override {
+    const Current current(gpu);
+    RETURN_IF_ERROR(current.status());
+    void* memory = nullptr;
+    RETURN_IF_ERROR(ToStatus(ncclMemAlloc(&memory, static_cast<size_t>(bytes)), "ncclMemAlloc"));
+    return memory;
+  }
+
+  void Free(int gpu, void* memory) override {
+    const Current current(gpu);
+    ncclMemFree(memory);
   }
 
   absl::StatusOr<UniqueId> MakeId() override {

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,9 +15,22 @@
 #include "collectives/gpu_counts.h"
 #include "collectives/hierarchical/operation.h"
 #include "collectives/shm/allgather.h"
-#include "collectives/shm/broadcast.h"
 
 namespace gyre::internal::nccl {
+
+namespace {
+
+constexpr size_t kIdWords = sizeof(UniqueId) / sizeof(int64_t);
+constexpr size_t kPlaceWords = sizeof(Places) / sizeof(int64_t);
+static_assert(kPlaceWords == 4);  // bytes and offset, of input and output
+
+constexpr int64_t kAlignment = 256;  // bytes: of tensors in scratch memory
+
+int64_t Aligned(int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+}  // namespace
 
 Operation::Operation(std::shared_ptr<Backend> backend, const GpuCall& call)
     : backend_(std::move(backend)), call_(call), signature_(SignatureOf(call.call)) {}
@@ -69,49 +84,55 @@ std::shared_ptr<Pollable> Operation::MakeAgreement() {
       return nullptr;
     }
   }
-  const TensorView words(id_.data(), connects ? static_cast<int64_t>(id_.size()) : 0, DType::kU8);
-  if (members().team == nullptr && call_.call.kind == CallKind::kAllToAll) return ExchangeCounts(connects);
-  if (members().team == nullptr) {
-    Group& group = *members().group;
-    return std::make_shared<internal::Broadcast>(group, group.collective(), signature_, *call_.call.timeout, 0, words,
-                                                 words);
-  }
+  if (members().team == nullptr) return Exchange(connects);
   if (!connects) return nullptr;
+  const TensorView words(id_.data(), static_cast<int64_t>(id_.size()), DType::kU8);
   return MakeHierarchical(
       members().team,
       {.kind = CallKind::kBroadcast, .in = words, .out = words, .timeout = call_.call.timeout, .part_of = &signature_});
 }
 
-// NCCL does not look whether what is sent is expected: sends and receives that differ are undefined, or wait for ever.
-std::shared_ptr<Pollable> Operation::ExchangeCounts(bool connects) {
-  constexpr size_t kIdWords = sizeof id_ / sizeof(int64_t);
+// What each rank of the one host says in its row. NCCL does not look whether what is sent is expected: sends and
+// receives that differ are undefined, or wait for ever; as is memory that only some ranks have registered.
+std::shared_ptr<Pollable> Operation::Exchange(bool connects) {
   const auto size = static_cast<size_t>(members().size());
-  const size_t row = (connects ? kIdWords : 0) + 2 * size;
-  table_.resize(row * size);
-  int64_t* const mine = &table_[row * static_cast<size_t>(members().rank())];
-  if (connects) std::memcpy(mine, id_.data(), sizeof id_);
-  std::ranges::copy(call_.call.counts, mine + row - 2 * size);
-  std::ranges::copy(call_.call.receive_counts, mine + row - size);
-  const RankCounts counts(size, static_cast<int64_t>(row));
-  return std::make_shared<internal::AllGather>(
-      *members().group,
-      Call{.kind = CallKind::kAllGather,
-           .in = {mine, static_cast<int64_t>(row), DType::kI64},
-           .out = {table_.data(), static_cast<int64_t>(table_.size()), DType::kI64},
-           .counts = counts,
-           .timeout = call_.call.timeout},
-      signature_);
+  std::vector<int64_t> row(connects ? kIdWords : 0);
+  if (connects) std::memcpy(row.data(), id_.data(), sizeof id_);
+  const auto places =
+      std::bit_cast<std::array<int64_t, kPlaceWords>>(PlacesOf(call_.call, members().rank(), backend_->memory()));
+  row.insert(row.end(), places.begin(), places.end());
+  if (call_.call.kind == CallKind::kAllToAll) {
+    row.insert(row.end(), call_.call.counts.begin(), call_.call.counts.end());
+    row.insert(row.end(), call_.call.receive_counts.begin(), call_.call.receive_counts.end());
+  }
+  rows_.resize(row.size() * size);
+  int64_t* const mine = &rows_[row.size() * static_cast<size_t>(members().rank())];
+  std::ranges::copy(row, mine);
+  const RankCounts counts(size, std::ssize(row));
+  return std::make_shared<internal::AllGather>(*members().group,
+                                               Call{.kind = CallKind::kAllGather,
+                                                    .in = {mine, std::ssize(row), DType::kI64},
+                                                    .out = {rows_.data(), std::ssize(rows_), DType::kI64},
+                                                    .counts = counts,
+                                                    .timeout = call_.call.timeout},
+                                               signature_);
 }
 
 // All ranks come to the same answer.
-absl::Status Operation::TakeCounts() {
+absl::Status Operation::TakeRows() {
   const auto size = static_cast<size_t>(members().size());
-  const size_t row = table_.size() / size;
-  if (row > 2 * size) std::memcpy(id_.data(), table_.data(), sizeof id_);
+  const std::span<const int64_t> rows(rows_);
+  const size_t row = rows.size() / size, before = connection().started() ? 0 : kIdWords;
+  if (before > 0) std::memcpy(id_.data(), rows.data(), sizeof id_);
+  const auto places = rows.subspan(before, kPlaceWords);
+  const auto same = [&](size_t r) { return std::ranges::equal(rows.subspan(r * row + before, kPlaceWords), places); };
+  same_place_ = places[0] > 0 && places[2] > 0;  // of input and output
+  for (size_t r = 1; r < size; ++r) same_place_ = same_place_ && same(r);
+  if (call_.call.kind != CallKind::kAllToAll) return absl::OkStatus();
   std::vector<int64_t> counts;
   for (size_t r = 0; r < size; ++r) {
-    const auto end = table_.begin() + static_cast<std::ptrdiff_t>((r + 1) * row);
-    counts.insert(counts.end(), end - static_cast<std::ptrdiff_t>(2 * size), end);
+    const auto of_rank = rows.subspan(r * row + before + kPlaceWords, 2 * size);
+    counts.insert(counts.end(), of_rank.begin(), of_rank.end());
   }
   return Annotate(CountsAgree(counts, members().size()), Context());
 }
@@ -126,8 +147,8 @@ shm::Progress Operation::Agree() {
     }
     agreement_.reset();
   }
-  if (!table_.empty()) {
-    if (absl::Status agree = TakeCounts(); !agree.ok()) {
+  if (!rows_.empty()) {
+    if (absl::Status agree = TakeRows(); !agree.ok()) {
       End(std::move(agree));
       return shm::Progress::kDone;
     }
@@ -157,20 +178,51 @@ absl::StatusOr<bool> Operation::Advance() {
 
 absl::Status Operation::Launch() {
   if (call_.manner.capturing) {
-    plan_ = PlanOf(call_.call, members().rank(), members().size(), nullptr);
+    ASSIGN_OR_RETURN(const Call call, Placed());
+    plan_ = PlanOf(call, members().rank(), members().size(), nullptr);
     return connection().Capture(plan_.group, call_.manner.graph, stream());
   }
   queued_ = true;
   if (call_.input_ready != nullptr) RETURN_IF_ERROR(gpu().Wait(stream(), call_.input_ready));
   if (call_.output_ready != nullptr) RETURN_IF_ERROR(gpu().Wait(stream(), call_.output_ready));
   if (call_.replays()) return connection().Launch(*call_.manner.graph);
+  ASSIGN_OR_RETURN(const Call call, Placed());
   void* scratch = nullptr;
-  if (const int64_t bytes = ScratchBytes(call_.call); bytes > 0) {
+  if (const int64_t bytes = ScratchBytes(call); bytes > 0) {
     ASSIGN_OR_RETURN(scratch, backend_->Scratch(bytes));
   }
-  plan_ = PlanOf(call_.call, members().rank(), members().size(), scratch);
+  plan_ = PlanOf(call, members().rank(), members().size(), scratch);
   if (plan_.copy_from != nullptr) RETURN_IF_ERROR(gpu().Copy(scratch, plan_.copy_from, plan_.copy_bytes, stream()));
   return connection().Launch(plan_.group);
+}
+
+// As NCCL is given it: with memory that all ranks have registered, or none.
+absl::StatusOr<Call> Operation::Placed() {
+  const auto of_in = backend_->memory().Find(call_.call.in.data), of_out = backend_->memory().Find(call_.call.out.data);
+  if (same_place_ || call_.manner.same_place) {
+    for (const auto& piece : {of_in, of_out}) {
+      if (piece) RETURN_IF_ERROR(connection().Register(piece->begin, piece->bytes));
+    }
+    return call_.call;
+  }
+  const auto registered = [this](const auto& piece) { return piece && connection().HasRegistered(piece->begin); };
+  if (!registered(of_in) && !registered(of_out)) return call_.call;
+  if (!call_.manner.capturing) return Detoured();
+  return absl::FailedPreconditionError("a tensor is in registered memory, and on other ranks is not: not captured");
+}
+
+// By way of memory that is not registered.
+absl::StatusOr<Call> Operation::Detoured() {
+  Call call = call_.call;
+  const int64_t in = Aligned(call.in.bytes()), out = Aligned(call.out.bytes());
+  ASSIGN_OR_RETURN(void* const memory, backend_->Scratch(in + out));
+  auto* const copy = static_cast<std::byte*>(memory);
+  RETURN_IF_ERROR(gpu().Copy(copy, call.in.data, call.in.bytes(), stream()));
+  call.in.data = copy;
+  call.out.data = copy + in;
+  if (call.kind == CallKind::kBroadcast) call.out.data = copy;  // which is in place
+  detour_ = call.out.data;
+  return call;
 }
 
 // What NCCL left to do, and the caller's streams wait for all of it.
@@ -181,6 +233,9 @@ absl::Status Operation::Finish() {
     RETURN_IF_ERROR(gpu().Reduce(plan_.finish, source, destination, plan_.finished.count, stream()));
   }
   if (call_.manner.capturing) return absl::OkStatus();
+  if (detour_ != nullptr) {
+    RETURN_IF_ERROR(gpu().Copy(call_.call.out.data, detour_, call_.call.out.bytes(), stream()));
+  }
   RETURN_IF_ERROR(HaveCallerWait());
   backend_->Watch();
   return absl::OkStatus();

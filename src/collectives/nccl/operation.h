@@ -9,6 +9,7 @@
 
 #include "collectives/gpu_backend.h"
 #include "collectives/nccl/backend.h"
+#include "collectives/nccl/places.h"
 #include "collectives/nccl/plan.h"
 
 namespace gyre::internal::nccl {
@@ -31,12 +32,14 @@ class Operation final : public Pollable {
 
   void Begin();
   std::shared_ptr<Pollable> MakeAgreement();
-  std::shared_ptr<Pollable> ExchangeCounts(bool connects);
-  absl::Status TakeCounts();
+  std::shared_ptr<Pollable> Exchange(bool connects);
+  absl::Status TakeRows();
   shm::Progress Agree();
   absl::StatusOr<bool> Advance();
   absl::Status Connect();
   absl::Status Launch();
+  absl::StatusOr<Call> Placed();
+  absl::StatusOr<Call> Detoured();
   absl::Status Finish();
   absl::Status HaveCallerWait();
   void BeInTrouble(absl::Status why);
@@ -60,7 +63,9 @@ class Operation final : public Pollable {
   TimePoint start_{}, deadline_{};
   UniqueId id_{};  // of a communicator that is yet to be made
   std::shared_ptr<Pollable> agreement_;
-  std::vector<int64_t> table_;  // of an alltoall: by rank its id_, if it is yet to be had, and its counts
+  std::vector<int64_t> rows_;  // by rank: its id_, if it is yet to be had, where its tensors are, an alltoall's counts
+  bool same_place_ = false;    // on all ranks, tensors lie at the same place in memory that can be registered
+  const void* detour_ = nullptr;  // where the result comes first; null: in its place at once
   Plan plan_;
   bool queued_ = false;   // there may be work of this call on the connection's stream
   absl::Status trouble_;  // what NCCL says; whoever is lost has yet to be named

@@ -25,9 +25,41 @@ class FakeComm final : public Comm {
   ~FakeComm() override {
     std::lock_guard lock(nccl_.mutex_);
     ExpectNoGraphs();
+    EXPECT_TRUE(aborted_ || registered_.empty()) << "rank " << rank_ << "'s communicator ends with registered memory";
+    nccl_.registered -= static_cast<int>(registered_.size());
     clique_->comms[static_cast<size_t>(rank_)] = nullptr;
     --nccl_.alive;
   }
+
+  absl::StatusOr<void*> Register(void* memory, int64_t bytes) override {
+    std::lock_guard lock(nccl_.mutex_);
+    EXPECT_TRUE(connected_ && !aborted_ && !finalized_ && clique_->done >= launched_) << "of rank " << rank_;
+    const auto piece = nccl_.pieces_.find(memory);
+    EXPECT_TRUE(piece != nccl_.pieces_.end() && piece->second == bytes);
+    EXPECT_TRUE(registered_.emplace(memory, bytes).second) << "registered twice";
+    ++nccl_.registrations;
+    ++nccl_.registered;
+    return memory;
+  }
+
+  absl::Status Deregister(void* handle) override {
+    std::lock_guard lock(nccl_.mutex_);
+    EXPECT_TRUE(connected_ && !aborted_ && !finalized_ && clique_->done >= launched_) << "of rank " << rank_;
+    ExpectNoGraphs();
+    EXPECT_EQ(registered_.erase(handle), 1u);
+    --nccl_.registered;
+    return absl::OkStatus();
+  }
+
+  // Where the byte lies in what is registered: bytes and offset; none: {}.
+  std::pair<int64_t, int64_t> PlaceOf(const void* data) const {
+    auto after = registered_.upper_bound(data);
+    if (data == nullptr || after == registered_.begin()) return {};
+    const auto& [begin, bytes] = *--after;
+    const int64_t offset = static_cast<const char*>(data) - static_cast<const char*>(begin);
+    return offset < bytes ? std::pair(bytes, offset) : std::pair<int64_t, int64_t>();
+  }
+  bool HasRegistered(const void* memory) const { return registered_.contains(memory); }
 
   absl::StatusOr<bool> Poll() override {
     std::lock_guard lock(nccl_.mutex_);
@@ -97,6 +129,7 @@ class FakeComm final : public Comm {
     if (++clique_->launched[launched_] == static_cast<int>(launches.size())) {
       const auto captures = std::ranges::count(launches, true, &FakeNccl::Launch::captured);
       EXPECT_TRUE(captures == 0 || captures == std::ssize(launches)) << "some ranks captured a launch, others did not";
+      nccl_.ExpectSameMemory(*clique_, launches);
       if (captures == 0) nccl_.Execute(launches);
       if (captured != nullptr) {
         captured->rounds_of.resize(launches.size());
@@ -119,11 +152,58 @@ class FakeComm final : public Comm {
   const int rank_;
   bool connected_ = false, finalized_ = false, aborted_ = false;
   int64_t launched_ = 0;
-  std::vector<std::weak_ptr<int>> held_;  // by graphs
+  std::vector<std::weak_ptr<int>> held_;       // by graphs
+  std::map<const void*, int64_t> registered_;  // bytes by begin
 };
 
 FakeNccl::~FakeNccl() {
   for (const device::Gpu::Stream stream : streams_) gpu_.DestroyStream(stream);
+}
+
+size_t FakeNccl::pieces() const {
+  std::lock_guard lock(mutex_);
+  return pieces_.size();
+}
+
+absl::StatusOr<void*> FakeNccl::Allocate(int /*gpu*/, int64_t bytes) {
+  if (allocations_left-- <= 0) return absl::InternalError("out of memory");
+  const auto memory = gpu_.Allocate(bytes);
+  std::lock_guard lock(mutex_);
+  pieces_[*memory] = bytes;
+  return memory;
+}
+
+void FakeNccl::Free(int /*gpu*/, void* memory) {
+  {
+    std::lock_guard lock(mutex_);
+    EXPECT_EQ(pieces_.erase(memory), 1u);
+    for (const auto& [id, clique] : cliques_) {
+      for (const FakeComm* const comm : clique->comms) {
+        EXPECT_TRUE(comm == nullptr || !comm->HasRegistered(memory)) << "memory is freed that is registered";
+      }
+    }
+  }
+  gpu_.Free(memory);
+}
+
+// Of a rank's segments of a whole the places differ by nature.
+void FakeNccl::ExpectSameMemory(const Clique& clique, const std::vector<Launch>& launches) const {
+  std::vector<bool> any(launches.size()), all(launches.size(), true);
+  std::vector<std::vector<std::pair<int64_t, int64_t>>> places(launches.size());
+  for (size_t r = 0; r < launches.size(); ++r) {
+    for (const Transfer& transfer : launches[r].group) {
+      for (const void* const data : {transfer.in, static_cast<const void*>(transfer.out)}) {
+        if (data == nullptr) continue;
+        const auto place = clique.comms[r]->PlaceOf(data);
+        any[r] = any[r] || place.first > 0;
+        all[r] = all[r] && place.first > 0;
+        if (transfer.kind == Kind::kAllReduce) places[r].push_back(place);
+      }
+    }
+    EXPECT_EQ(any[r], any[0]) << "some ranks give registered memory, others do not";
+    EXPECT_TRUE(!any[r] || all[r]) << "rank " << r << " gives registered memory and other";
+    EXPECT_EQ(places[r], places[0]);
+  }
 }
 
 void FakeNccl::Break(int rank, absl::Status status) {

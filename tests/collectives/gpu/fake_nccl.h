@@ -3,10 +3,13 @@
 //
 // As NCCL's, a launch is captured on all ranks or on none, and what was captured is launched again by all, in one order
 // with everything else; the rest of a rank's stream waits until all have come, or the rank aborts. Who ends a
-// communicator, in whatever way, while a graph holds calls of it fails the test: NCCL would wait without end.
+// communicator, in whatever way, while a graph holds calls of it fails the test: NCCL would wait without end. So do
+// launches with memory that some ranks have registered and others have not, or elsewhere in it, and who frees memory
+// that is registered, or ends a communicator in order that has some.
 #pragma once
 
 #include <atomic>
+#include <climits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -25,17 +28,24 @@ class FakeNccl final : public internal::nccl::Api {
   explicit FakeNccl(device::FakeGpu& gpu) : gpu_(gpu) {}
   ~FakeNccl() override;
 
-  std::atomic<bool> refuses_ids{false};     // MakeId fails
-  std::atomic<bool> never_connects{false};  // Init's end does not come
-  std::atomic<bool> never_launches{false};  // nor a launch's
+  std::atomic<bool> refuses_ids{false};        // MakeId fails
+  std::atomic<bool> never_connects{false};     // Init's end does not come
+  std::atomic<bool> never_launches{false};     // nor a launch's
+  std::atomic<int> allocations_left{INT_MAX};  // then Allocate fails
 
   // From now on every Poll of rank's communicators finds this.
   void Break(int rank, absl::Status status);
 
   // Of communicators, all ranks' together; and launches of what was captured.
   std::atomic<int> made{0}, launches{0}, aborted{0}, finalized{0}, alive{0}, replays{0};
+  std::atomic<int> registrations{0}, registered{0};  // that there ever were, and that there are
+
+  // Pieces of memory that were not freed.
+  size_t pieces() const;
 
   int version() const override { return 1; }
+  absl::StatusOr<void*> Allocate(int gpu, int64_t bytes) override;
+  void Free(int gpu, void* memory) override;
   absl::StatusOr<internal::nccl::UniqueId> MakeId() override;
   absl::StatusOr<std::unique_ptr<internal::nccl::Comm>> Init(const internal::nccl::UniqueId& id, int rank, int size,
                                                              int gpu) override;
@@ -88,11 +98,14 @@ class FakeNccl final : public internal::nccl::Api {
   void Match(const std::vector<Launch>& launches, device::Gpu::Stream stream);
   void Copy(void* to, const void* from, int64_t bytes, device::Gpu::Stream stream);
 
+  void ExpectSameMemory(const Clique& clique, const std::vector<Launch>& launches) const;
+
   device::FakeGpu& gpu_;
-  std::mutex mutex_;  // guards all that follows
+  mutable std::mutex mutex_;  // guards all that follows
   int64_t ids_ = 0;
   std::map<internal::nccl::UniqueId, std::shared_ptr<Clique>> cliques_;
   std::map<int, absl::Status> broken_;
+  std::map<const void*, int64_t> pieces_;     // bytes by begin
   std::vector<device::Gpu::Stream> streams_;  // of what was launched
 };
 

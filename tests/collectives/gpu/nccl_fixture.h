@@ -18,15 +18,22 @@ class Nccl : public testing::Test {
  protected:
   // The ranks' communicators, or those of a group of theirs.
   void Start(int size, uint64_t seed = 1) {
+    memories_.clear();
     nccl_.reset();  // before what it runs on
     host_ = std::make_unique<HostOfRanks>(size, seed);
     nccl_ = std::make_unique<FakeNccl>(*host_->gpu());
-    for (int r = 0; r < size; ++r) backends_.push_back(Make(host_->group(r)));
+    for (int r = 0; r < size; ++r) {
+      memories_.push_back(internal::nccl::MakeMemory(*nccl_, host_->gpu(), kLeastBytes));
+      backends_.push_back(Make(host_->group(r), memories_.back()));
+    }
   }
 
-  std::shared_ptr<internal::GpuBackend> Make(const std::shared_ptr<internal::Group>& group) {
+  static constexpr int64_t kLeastBytes = 64;  // of what NCCL's memory is given for
+
+  std::shared_ptr<internal::GpuBackend> Make(const std::shared_ptr<internal::Group>& group,
+                                             const std::shared_ptr<internal::nccl::Memory>& memory) {
     return internal::nccl::MakeBackend(
-        *nccl_, group, nullptr, host_->gpu(),
+        *nccl_, group, nullptr, host_->gpu(), memory,
         [this](const auto& /*owner*/, auto& /*lane*/, const auto& watch) { host_->StartWatch(watch); });
   }
 
@@ -42,6 +49,7 @@ class Nccl : public testing::Test {
   void TearDown() override {
     End();
     sums_.clear();
+    memories_.clear();
     nccl_.reset();
     host_.reset();
   }
@@ -69,6 +77,7 @@ class Nccl : public testing::Test {
 
   std::unique_ptr<HostOfRanks> host_;
   std::unique_ptr<FakeNccl> nccl_;
+  std::vector<std::shared_ptr<internal::nccl::Memory>> memories_;  // by rank
   Backends backends_;
   std::vector<std::unique_ptr<Sum>> sums_;  // for as long as the GPU may be at work on them
 };

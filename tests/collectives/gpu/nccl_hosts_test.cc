@@ -35,6 +35,7 @@ class NcclOverHosts : public testing::Test {
       streams_.push_back(*gpu_->CreateStream());
       backends_.push_back(internal::nccl::MakeBackend(
           nccl_, std::shared_ptr<internal::Group>(team, &team->local()), team, gpu_,
+          internal::nccl::MakeMemory(nccl_, gpu_, 64),
           [this](const auto& /*owner*/, auto& /*lane*/, const auto& watch) { watches_.push_back(watch); }));
       values_.emplace_back(12);
       std::iota(values_.back().begin(), values_.back().end(), static_cast<float>(100 * r));

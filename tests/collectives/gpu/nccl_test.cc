@@ -382,7 +382,10 @@ TEST_F(Nccl, PartsOfACommunicatorHaveTheirOwn) {
   Start(4);
   Backends parts(4);
   for (const std::vector<int>& ranks : {std::vector<int>{2, 0}, std::vector<int>{1, 3}}) {
-    for (const auto& [rank, group] : host_->Part(ranks)) parts[static_cast<size_t>(rank)] = Make(group);
+    for (const auto& [rank, group] : host_->Part(ranks)) {
+      const auto index = static_cast<size_t>(rank);
+      parts[index] = Make(group, memories_[index]);
+    }
   }
   std::vector<std::vector<float>> values;
   for (int r = 0; r < 4; ++r) values.push_back({static_cast<float>(r)});
