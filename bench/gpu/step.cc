@@ -24,30 +24,43 @@ namespace {
 
 constexpr int kWarmup = 8;  // more steps than a plan takes to stay
 
-// One model's gradients in one dtype, in the reducer's memory, or packed from plain memory and unpacked to it.
+// Where gradients are, and whether steps go by graphs.
+struct Variant {
+  bool plain = false;  // in memory of the program's, packed and unpacked; else in the reducer's
+  bool graphs = true;  // ReducerOptions::graphs
+};
+
+// Of a step, in microseconds.
+struct StepTimes {
+  double all = 0;   // from the first gradient to when the stream has done what it takes to have all results
+  double host = 0;  // from the first gradient to when Wait has returned: what the host takes to queue the step
+};
+
+// One model's gradients in one dtype.
 class Contender {
  public:
   static absl::StatusOr<std::unique_ptr<Contender>> Make(Communicator& world, const Model& model, DType dtype,
-                                                         Device device, bool plain);
+                                                         Device device, const Variant& variant);
 
-  // From the first gradient to when the stream has done what it takes to have all results.
-  absl::StatusOr<double> Microseconds(const Stream& stream);
+  absl::StatusOr<StepTimes> Time(const Stream& stream);
 
   // Each element of rank r is 2^-r; elements that came out other than their sum.
   absl::StatusOr<int64_t> CountWrong(const Stream& stream, int rank, int ranks);
 
-  std::string buffers() const { return plain_.empty() ? "arena" : "plain"; }
+  std::string buffers() const { return variant_.plain ? "plain" : "arena"; }
+  bool graphs() const { return variant_.graphs; }
   StepSummary summary() const { return summary_; }
 
  private:
-  Contender(const Model& model, DType dtype, Device device)
-      : order_(BackwardOrder(model)), dtype_(dtype), device_(device) {}
+  Contender(const Model& model, DType dtype, Device device, const Variant& variant)
+      : order_(BackwardOrder(model)), dtype_(dtype), device_(device), variant_(variant) {}
   absl::Status Step();
   TensorView view(int i) const { return plain_.empty() ? reducer_->gradient(i) : views_[static_cast<size_t>(i)]; }
 
   const std::vector<int> order_;
   const DType dtype_;
   const Device device_;
+  const Variant variant_;
   std::unique_ptr<GradientReducer> reducer_;
   std::vector<Memory> plain_;
   std::vector<TensorView> views_;
@@ -55,12 +68,12 @@ class Contender {
 };
 
 absl::StatusOr<std::unique_ptr<Contender>> Contender::Make(Communicator& world, const Model& model, DType dtype,
-                                                           Device device, bool plain) {
-  auto made = std::unique_ptr<Contender>(new Contender(model, dtype, device));
-  ASSIGN_OR_RETURN(made->reducer_, GradientReducer::Create(world, {.op = ReduceOp::kSum}));
+                                                           Device device, const Variant& variant) {
+  auto made = std::unique_ptr<Contender>(new Contender(model, dtype, device, variant));
+  ASSIGN_OR_RETURN(made->reducer_, GradientReducer::Create(world, {.op = ReduceOp::kSum, .graphs = variant.graphs}));
   for (const Parameter& parameter : model.parameters) {
     RETURN_IF_ERROR(made->reducer_->Register(parameter.name, parameter.shape, dtype, device).status());
-    if (!plain) continue;
+    if (!variant.plain) continue;
     ASSIGN_OR_RETURN(Memory memory, Memory::Make(parameter.count() * DTypeSize(dtype)));
     made->views_.emplace_back(memory.data(), parameter.count(), dtype, device);
     made->plain_.push_back(std::move(memory));
@@ -82,11 +95,17 @@ absl::Status Contender::Step() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<double> Contender::Microseconds(const Stream& stream) {
+absl::StatusOr<StepTimes> Contender::Time(const Stream& stream) {
   const auto start = std::chrono::steady_clock::now();
+  const auto since = [start] {
+    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+  };
+  StepTimes times;
   RETURN_IF_ERROR(Step());
+  times.host = since();
   RETURN_IF_ERROR(stream.Synchronize());
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+  times.all = since();
+  return times;
 }
 
 // Powers of two: exact in every dtype and order of summation.
@@ -132,13 +151,14 @@ struct Close {
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
 
-void Print(const Model& model, DType dtype, const Contender& contender, const Times& times, int ranks,
-           std::FILE* json) {
+void Print(const Model& model, DType dtype, const Contender& contender, const Times& times, const Times& host,
+           int ranks, std::FILE* json) {
   const int64_t bytes = model.count() * DTypeSize(dtype);
   const double rate = static_cast<double>(bytes) / times.median * 1e-3;
   const StepSummary summary = contender.summary();
-  absl::PrintF("%-12s %6s %6s %8d %12d %8d %10.3f %10.3f %10.2f\n", model.name, DTypeName(dtype), contender.buffers(),
-               model.parameters.size(), bytes, summary.calls, times.median * 1e-3, times.min * 1e-3, rate);
+  absl::PrintF("%-12s %6s %6s %6s %8d %12d %8d %10.3f %10.3f %10.2f %10.1f\n", model.name, DTypeName(dtype),
+               contender.buffers(), contender.graphs() ? "yes" : "no", model.parameters.size(), bytes, summary.calls,
+               times.median * 1e-3, times.min * 1e-3, rate, host.median);
   std::fflush(stdout);
   if (json == nullptr) return;
   const nlohmann::ordered_json line = {{"lib", "gyre"},
@@ -147,10 +167,12 @@ void Print(const Model& model, DType dtype, const Contender& contender, const Ti
                                        {"dtype", DTypeName(dtype)},
                                        {"ranks", ranks},
                                        {"buffers", contender.buffers()},
+                                       {"graphs", contender.graphs()},
                                        {"bytes", bytes},
                                        {"calls", summary.calls},
                                        {"time_us_med", times.median},
                                        {"time_us_min", times.min},
+                                       {"host_us_med", host.median},
                                        {"control_messages", summary.control_messages},
                                        {"algbw_gbs", rate}};
   absl::FPrintF(json, "%s\n", line.dump());
@@ -160,25 +182,36 @@ absl::Status RunModel(const StepOptions& options, const Model& model, DType dtyp
                       const Stream& stream, std::FILE* json) {
   std::vector<std::unique_ptr<Contender>> contenders;
   for (const bool plain : {false, true}) {
-    ASSIGN_OR_RETURN(auto contender, Contender::Make(world, model, dtype, device, plain));
-    contenders.push_back(std::move(contender));
+    for (const bool graphs : {true, false}) {
+      ASSIGN_OR_RETURN(auto contender, Contender::Make(world, model, dtype, device, {plain, graphs}));
+      contenders.push_back(std::move(contender));
+    }
   }
   int64_t wrong = 0;
-  for (const auto& contender : contenders) {
-    ASSIGN_OR_RETURN(const int64_t more, contender->CountWrong(stream, world.rank(), world.size()));
-    wrong += more;
-  }
-  std::vector<std::vector<double>> samples(contenders.size());
+  const auto look = [&]() -> absl::Status {
+    for (const auto& contender : contenders) {
+      ASSIGN_OR_RETURN(const int64_t more, contender->CountWrong(stream, world.rank(), world.size()));
+      wrong += more;
+    }
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(look());
+  std::vector<std::vector<double>> samples(contenders.size()), hosts(contenders.size());
   for (int step = -kWarmup; step < options.steps; ++step) {
     for (size_t c = 0; c < contenders.size(); ++c) {
       RETURN_IF_ERROR(world.Barrier());
-      ASSIGN_OR_RETURN(const double time, contenders[c]->Microseconds(stream));
-      if (step >= 0) samples[c].push_back(time);
+      ASSIGN_OR_RETURN(const StepTimes times, contenders[c]->Time(stream));
+      if (step < 0) continue;
+      samples[c].push_back(times.all);
+      hosts[c].push_back(times.host);
     }
   }
+  RETURN_IF_ERROR(look());
   for (size_t c = 0; c < contenders.size(); ++c) {
     RETURN_IF_ERROR(world.AllReduce(samples[c], {.op = ReduceOp::kMax}));
-    if (world.rank() == 0) Print(model, dtype, *contenders[c], Summarize(samples[c]), world.size(), json);
+    RETURN_IF_ERROR(world.AllReduce(hosts[c], {.op = ReduceOp::kMax}));
+    if (world.rank() != 0) continue;
+    Print(model, dtype, *contenders[c], Summarize(samples[c]), Summarize(hosts[c]), world.size(), json);
   }
   RETURN_IF_ERROR(world.AllReduce(std::span(&wrong, 1)));
   if (wrong == 0) return absl::OkStatus();
@@ -200,8 +233,8 @@ absl::Status RunStep(const StepOptions& options, const std::string& command) {
   if (world.rank() == 0) {
     absl::PrintF("# %s; %d ranks on %d hosts; no computation; medians of the slowest rank\n", command, world.size(),
                  world.node_count());
-    absl::PrintF("#%-11s %6s %6s %8s %12s %8s %10s %10s %10s\n", "model", "type", "memory", "tensors", "bytes", "calls",
-                 "ms", "min ms", "GB/s");
+    absl::PrintF("#%-11s %6s %6s %6s %8s %12s %8s %10s %10s %10s %10s\n", "model", "type", "memory", "graphs",
+                 "tensors", "bytes", "calls", "ms", "min ms", "GB/s", "host us");
   }
   for (const std::string& name : options.models) {
     ASSIGN_OR_RETURN(const Model model, MakeModel(name));

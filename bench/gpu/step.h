@@ -16,7 +16,8 @@ struct StepOptions {
 };
 
 // Without computation: all gradients are ready at once. In the reducer's own memory, and in memory of the program's, by
-// turns. Checks the sums of one step; kDataLoss if any is wrong. `command`: as it was typed.
+// graphs and without, by turns. Checks the sums of one step, before anything goes by graphs, and of one after all;
+// kDataLoss if any is wrong. `command`: as it was typed.
 absl::Status RunStep(const StepOptions& options, const std::string& command);
 
 }  // namespace gyre::bench::gpu

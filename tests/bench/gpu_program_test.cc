@@ -77,7 +77,11 @@ TEST_F(BenchGpuProgram, CollectivesOfRanksOnOneGpuAreRight) {
 }
 
 TEST_F(BenchGpuProgram, StepsAreRight) {
-  for (const int ranks : {1, 2}) EXPECT_EQ(Lines(ranks, {"step", "--steps", "3"}).size(), 4u);
+  for (const int ranks : {1, 2}) {
+    const auto lines = Lines(ranks, {"step", "--steps", "3"});
+    EXPECT_EQ(lines.size(), 8u);
+    for (const auto& line : lines) EXPECT_GT(line["host_us_med"], 0) << line;
+  }
 }
 
 TEST(BenchGpuCommand, WrongUsageIsTheProgramsOwn) {
