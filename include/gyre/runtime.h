@@ -59,7 +59,8 @@ class GYRE_EXPORT Runtime {
   //   kInvalidArgument if bytes < 0; kResourceExhausted if the arena or the machine has no more.
   absl::StatusOr<Buffer> Allocate(int64_t bytes);
 
-  // Memory on a GPU of this process, or as above where `device` is the host.
+  // Memory on a GPU of this process, or as above where `device` is the host. Where ranks have NCCL, larger pieces come
+  // from that, and communicators register them (docs/gpu_backends.md).
   //   kInvalidArgument if bytes < 0, or there is no such GPU; kResourceExhausted if it has not enough
   //   kUnimplemented, kUnavailable  CUDA cannot be used: says why
   absl::StatusOr<Buffer> Allocate(int64_t bytes, const Device& device);

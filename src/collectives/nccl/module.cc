@@ -43,10 +43,11 @@ absl::Status ToStatus(cudaError_t error, std::string_view what) {
 }
 
 // Makes a GPU this thread's for as long as it lives: NCCL acts on the thread's current one, and what the program has
-// chosen is not ours to change.
+// chosen is not ours to change. Meanwhile nothing that NCCL does spoils a graph that the program captures.
 class Current {
  public:
   explicit Current(int gpu) {
+    cudaThreadExchangeStreamCaptureMode(&capture_);
     error_ = cudaGetDevice(&before_);
     if (error_ != cudaSuccess || before_ == gpu) return;
     error_ = cudaSetDevice(gpu);
@@ -54,6 +55,7 @@ class Current {
   }
   ~Current() {
     if (changed_) cudaSetDevice(before_);
+    cudaThreadExchangeStreamCaptureMode(&capture_);
   }
   Current(const Current&) = delete;
   Current& operator=(const Current&) = delete;
@@ -63,6 +65,7 @@ class Current {
  private:
   int before_ = 0;
   bool changed_ = false;
+  cudaStreamCaptureMode capture_ = cudaStreamCaptureModeRelaxed;  // meanwhile the thread's before
   cudaError_t error_;
 };
 

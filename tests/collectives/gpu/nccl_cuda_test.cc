@@ -6,6 +6,7 @@
 
 #include "collectives/nccl/connection.h"
 #include "collectives/nccl/factory.h"
+#include "collectives/nccl/memory.h"
 #include "device/cuda/factory.h"
 #include "gtest/gtest.h"
 #include "support/status_matchers.h"
@@ -76,6 +77,67 @@ TEST_F(NcclOnCuda, ReducesAndEndsInOrder) {
     EXPECT_EQ(values, std::vector<float>(kCount, 2.0f));
     EXPECT_TRUE(Becomes([&] { return second->Unfinished().value_or(1) == 0; }));
   }
+  gpu_->Free(*memory);
+}
+
+// In memory of NCCL's, which is registered; forgotten before it goes, or with the communicator.
+TEST_F(NcclOnCuda, RegistersMemory) {
+  constexpr int64_t kCount = 3 << 20;
+  const auto memory = MakeMemory(*api_, gpu_, 1 << 20);
+  const auto allocator = AllocatorOf(memory);
+  const auto first = allocator->Allocate(kCount * 4), second = allocator->Allocate(kCount * 4);
+  ASSERT_THAT(first, IsOk());
+  ASSERT_THAT(second, IsOk());
+  EXPECT_TRUE(Has(*memory, *first));
+  {
+    const std::shared_ptr<Connection> connection = Connected();
+    memory->Attach(connection);
+    std::vector<float> values(kCount, 8.0f);
+    for (void* const piece : {*first, *second}) {
+      ASSERT_THAT(connection->Register(piece, kCount * 4), IsOk());
+      ASSERT_THAT(gpu_->Copy(piece, values.data(), kCount * 4, connection->stream()), IsOk());
+      Halve(*connection, piece, kCount);
+    }
+    ASSERT_THAT(gpu_->Copy(values.data(), *first, kCount * 4, connection->stream()), IsOk());
+    ASSERT_THAT(gpu_->Synchronize(connection->stream()), IsOk());
+    EXPECT_EQ(values, std::vector<float>(kCount, 4.0f));
+    allocator->Free(*first);
+    EXPECT_FALSE(connection->HasRegistered(*first));
+    EXPECT_TRUE(connection->HasRegistered(*second));
+  }
+  allocator->Free(*second);
+}
+
+// Captured once, launched again and again; and discarded by whatever end of the communicator.
+TEST_F(NcclOnCuda, IsCaptured) {
+  constexpr int64_t kCount = 100'003;
+  const auto memory = gpu_->Allocate(kCount * 4);
+  ASSERT_THAT(memory, IsOk());
+  const auto captured = *gpu_->CreateStream();
+  for (const bool aborted : {false, true}) {
+    const auto connection = Connected();
+    std::vector<float> values(kCount, 64.0f);
+    ASSERT_THAT(gpu_->Copy(*memory, values.data(), kCount * 4, connection->stream()), IsOk());
+    Halve(*connection, *memory, kCount);
+    const auto graph = gpu_->Capture(captured);
+    ASSERT_THAT(graph, IsOk());
+    const Transfer transfer{.in = *memory,
+                            .out = *memory,
+                            .count = kCount,
+                            .dtype = DType::kF32,
+                            .combination = {.op = ReduceOp::kSum, .scale = 0.5}};
+    ASSERT_THAT(connection->Capture({&transfer, 1}, *graph, captured), IsOk());
+    ASSERT_TRUE(Becomes([&] { return connection->Poll().value_or(false); })) << connection->Poll().status();
+    ASSERT_THAT((*graph)->End(), IsOk());
+    for (int i = 0; i < 3; ++i) ASSERT_THAT(connection->Launch(**graph), IsOk());
+    ASSERT_THAT(gpu_->Copy(values.data(), *memory, kCount * 4, connection->stream()), IsOk());
+    ASSERT_THAT(gpu_->Synchronize(connection->stream()), IsOk());
+    EXPECT_EQ(values, std::vector<float>(kCount, 4.0f));
+    if (aborted) connection->Abort();
+    connection->End();
+    EXPECT_FALSE((*graph)->Launch(captured).ok());
+  }
+  gpu_->DestroyStream(captured);
   gpu_->Free(*memory);
 }
 
