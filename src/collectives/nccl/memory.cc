@@ -13,7 +13,7 @@ Memory::~Memory() = default;
 
 absl::StatusOr<void*> Memory::Allocate(int64_t bytes) {
   if (bytes < least_) return gpu_->Allocate(bytes);
-  const absl::StatusOr<void*> memory = api_.Allocate(gpu_->ordinal(), bytes);
+  absl::StatusOr<void*> memory = api_.Allocate(gpu_->ordinal(), bytes);
   if (!memory.ok()) return gpu_->Allocate(bytes);
   std::lock_guard lock(mutex_);
   pieces_[*memory] = bytes;

@@ -15,14 +15,13 @@ namespace {
 template <typename Stream>
 cudaError_t LastNode(Stream stream, cudaGraphNode_t* node) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  unsigned long long id = 0;  // NOLINT(google-runtime-int): CUDA's
+  unsigned long long id = 0;
   cudaGraph_t graph = nullptr;
   const cudaGraphNode_t* nodes = nullptr;
-  const cudaGraphEdgeData* edges = nullptr;
   size_t count = 0;
   cudaError_t error = cudaSuccess;
-  if constexpr (requires { cudaStreamGetCaptureInfo(stream, &status, &id, &graph, &nodes, &edges, &count); }) {
-    error = cudaStreamGetCaptureInfo(stream, &status, &id, &graph, &nodes, &edges, &count);
+  if constexpr (requires { cudaStreamGetCaptureInfo(stream, &status, &id, &graph, &nodes, nullptr, &count); }) {
+    error = cudaStreamGetCaptureInfo(stream, &status, &id, &graph, &nodes, nullptr, &count);
   } else {
     error = cudaStreamGetCaptureInfo_v2(stream, &status, &id, &graph, &nodes, &count);
   }
