@@ -184,7 +184,9 @@ absl::Status Operation::Launch() {
   }
   queued_ = true;
   if (call_.input_ready != nullptr) RETURN_IF_ERROR(gpu().Wait(stream(), call_.input_ready));
-  if (call_.output_ready != nullptr) RETURN_IF_ERROR(gpu().Wait(stream(), call_.output_ready));
+  if (call_.output_ready != nullptr && call_.output_ready != call_.input_ready) {
+    RETURN_IF_ERROR(gpu().Wait(stream(), call_.output_ready));
+  }
   if (call_.replays()) return connection().Launch(*call_.manner.graph);
   ASSIGN_OR_RETURN(const Call call, Placed());
   void* scratch = nullptr;
@@ -245,9 +247,9 @@ absl::Status Operation::HaveCallerWait() {
   queued_ = false;
   if (deadline_ == TimePoint{}) StartClock(std::chrono::steady_clock::now());
   ASSIGN_OR_RETURN(const device::Gpu::Event done, connection().Watch(deadline_, Context()));
-  if (call_.call.in.device.on_gpu()) RETURN_IF_ERROR(gpu().Wait(call_.call.in.device.stream, done));
-  if (call_.call.out.device.on_gpu()) RETURN_IF_ERROR(gpu().Wait(call_.call.out.device.stream, done));
-  return absl::OkStatus();
+  const Device &in = call_.call.in.device, &out = call_.call.out.device;
+  if (in.on_gpu()) RETURN_IF_ERROR(gpu().Wait(in.stream, done));
+  return out.on_gpu() && out != in ? gpu().Wait(out.stream, done) : absl::OkStatus();
 }
 
 // --- Looking for cause to end ---
