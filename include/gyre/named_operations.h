@@ -10,7 +10,7 @@
 //   kInvalidArgument     ranks submitted it differently (what, dtype, count, reduction, scales, root, group), one had
 //                        wrong arguments, or a rank that it needs has joined: says who and what
 //   kDeadlineExceeded    names the tensor and the ranks that did not submit it within the time-out of the first who
-//   did.
+//                        did.
 //                        Those learn the same when they submit it, so that names stay in step
 //   kAlreadyExists       an operation of that name is in flight on this rank; the others are not told
 //   kAborted             a rank was lost, or has destroyed its NamedOperations: nothing runs any more

@@ -158,7 +158,7 @@ class GYRE_EXPORT GradientReducer {
   absl::StatusOr<int> RegisterRows(std::string_view name, std::span<const int64_t> shape, DType dtype = DType::kF32);
 
   // Collective: agrees with all ranks on the set of gradients and on the options, makes their memory, and where buckets
-  // are to be planned by cost, times a few allreduces (1 ms within a host; over slow networks, about 0.1 s).
+  // are to be planned by cost, times a few allreduces, of 16 KiB to 8 MiB, until one takes 10 ms.
   //   kInvalidArgument     the first difference between two ranks, named with both ranks, on all ranks; or a plan
   //                        (ReducerOptions::plan) for other gradients; or one by need (ReducerOptions::priorities)
   //                        where gradients are compressed or on a GPU

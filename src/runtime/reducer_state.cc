@@ -468,7 +468,8 @@ void GradientReducer::State::Close() {
   const bool launched = launched_.load() == attempt_.load();
   if (readiness_->remaining() == size() && !launched) return;  // between steps
   step_->Abandon(absl::StrCat("rank ", communicator_->rank(), " destroyed its reducer amid a step"));
-  if (launched) ranks_->runtime().progress()->Wait(*step_);
+  // With all results here it has ended, but nobody has marked it so where WaitFor carried it out by itself.
+  if (launched && !finished_) ranks_->runtime().progress()->Wait(*step_);
 }
 
 }  // namespace gyre

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "support/program.h"
+#include "support/signals.h"
 #include "support/temporary.h"
 
 namespace gyre {
@@ -132,10 +133,10 @@ TEST_F(CharLmByServers, CompressedTrainingLearnsToo) {
 TEST_F(CharLmByServers, AServerAndARankAreKilledAndTrainingGoesOn) {
   Program program(Command({"--servers", "2", "--restart-rank", "1", "--verbose"}, {"--steps", "1000"}));
   ASSERT_TRUE(WaitForSteps(20)) << program.output();
-  ASSERT_EQ(kill(PidOf(program, "server 1"), SIGKILL), 0);
+  ASSERT_TRUE(support::SendSignal(PidOf(program, "server 1"), SIGKILL));
   ASSERT_TRUE(program.WaitForOutput("server 1 (pid", kLimit));
   ASSERT_TRUE(WaitForSteps(200)) << program.output();
-  ASSERT_EQ(kill(PidOf(program, "rank 1"), SIGKILL), 0);
+  ASSERT_TRUE(support::SendSignal(PidOf(program, "rank 1"), SIGKILL));
   ASSERT_TRUE(program.WaitFor(kLimit)) << program.output();
   EXPECT_EQ(program.exit_code(), 0) << program.output();
   EXPECT_THAT(program.err(), HasSubstr("rank 1 (pid"));
@@ -156,7 +157,7 @@ TEST_F(CharLmByServers, AServerThatIsLostWithItsSnapshotsCostsNothingWithAReplic
   for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
   ASSERT_EQ(words.size(), 5u) << "gyrerun serve NUMBER LIFE FOLDER";
   std::filesystem::rename(words[4], folder_.path() / "lost");
-  ASSERT_EQ(kill(server, SIGKILL), 0);
+  ASSERT_TRUE(support::SendSignal(server, SIGKILL));
   ASSERT_TRUE(program.WaitFor(kLimit)) << program.output();
   EXPECT_EQ(program.exit_code(), 0) << program.output();
   EXPECT_THAT(program.err(), HasSubstr("it is started again, 1 of 1"));
@@ -168,10 +169,10 @@ TEST_F(CharLmByServers, OverHostsTheyAreSpreadAndStartedAgainWhereTheyWere) {
   launch.insert(launch.end(), {"--servers", "2", "--restart-rank", "1", "--verbose"});
   Program program(Command(launch, {"--steps", "600"}));
   ASSERT_TRUE(WaitForSteps(20)) << program.output();
-  ASSERT_EQ(kill(PidOf(program, "server 1"), SIGKILL), 0);
+  ASSERT_TRUE(support::SendSignal(PidOf(program, "server 1"), SIGKILL));
   ASSERT_TRUE(program.WaitForOutput("host b: server 1 (pid", kLimit)) << program.output();
   ASSERT_TRUE(WaitForSteps(100)) << program.output();
-  ASSERT_EQ(kill(PidOf(program, "rank 1"), SIGKILL), 0);
+  ASSERT_TRUE(support::SendSignal(PidOf(program, "rank 1"), SIGKILL));
   ASSERT_TRUE(program.WaitFor(kLimit)) << program.output();
   EXPECT_EQ(program.exit_code(), 0) << program.output();
   EXPECT_THAT(program.err(), HasSubstr("host b: rank 1 (pid"));
@@ -193,7 +194,7 @@ TEST_F(CharLmByServers, OverHostsServersHaveHostsOfTheirOwn) {
   ASSERT_TRUE(WaitForSteps(20)) << job.output();
   EXPECT_THAT(job.err(), HasSubstr("host c: no rank: "));
   EXPECT_THAT(job.err(), ContainsRegex("server 0: pid [0-9]+ on c"));
-  ASSERT_EQ(kill(PidOf(job, "server 1"), SIGKILL), 0);
+  ASSERT_TRUE(support::SendSignal(PidOf(job, "server 1"), SIGKILL));
   ASSERT_TRUE(job.WaitForOutput("host d: server 1 (pid", kLimit)) << job.output();
   ASSERT_TRUE(job.WaitFor(kLimit)) << job.output();
   EXPECT_EQ(job.exit_code(), 0) << job.output();
@@ -227,7 +228,7 @@ TEST_F(CharLmByServers, AServerThatIsStoppedDoesNotHoldUpTheEnd) {
   Program program({GYRERUN_PATH, "-np", "1", "--servers", "1", "--grace", "0.2", "--verbose", "sh", "-c",
                    "while [ ! -e $0 ]; do sleep 0.02; done", losses_});
   ASSERT_TRUE(program.WaitForOutput("rank 0: pid", kLimit));
-  ASSERT_EQ(kill(PidOf(program, "server 0"), SIGSTOP), 0);
+  ASSERT_TRUE(support::SendSignal(PidOf(program, "server 0"), SIGSTOP));
   std::ofstream(losses_) << "go on";
   ASSERT_TRUE(program.WaitFor(kLimit)) << program.output();
   EXPECT_EQ(program.exit_code(), 0) << program.output();

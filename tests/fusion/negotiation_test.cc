@@ -1,5 +1,6 @@
 #include "fusion/negotiation.h"
 
+#include "absl/strings/str_cat.h"
 #include "fusion/coordinator.h"
 #include "fusion/negotiation_world.h"
 #include "gtest/gtest.h"
@@ -140,6 +141,31 @@ TEST(Negotiation, WhoComesTooLateIsToldTheSame) {
   for (int rank = 0; rank < 2; ++rank) {
     EXPECT_THAT(EndOf(world, rank, "x", 0), MatchesStatus(absl::StatusCode::kDeadlineExceeded, "rank 1"));
     EXPECT_TRUE(EndOf(world, rank, "x", 1).ok()) << "the second is matched with the second";
+  }
+}
+
+// Rank 2 comes to a name when the others have failed many times to agree on it, each time in another way.
+TEST(Negotiation, WhoComesTooLateIsToldTheWordsOfEachFailure) {
+  constexpr int kFailures = 200;
+  internal::Coordinator coordinator(3);
+  const TimePoint now = TimePoint{} + std::chrono::hours(1);
+  const auto report = [&](int rank, int64_t count) {
+    const internal::Report report{
+        .announcements = {{.name = "a", .signature = {.count = count}, .left_us = int64_t{60'000'000}}}};
+    EXPECT_TRUE(coordinator.OnReport(rank, report, now).ok());
+  };
+  for (int failure = 0; failure < kFailures; ++failure) {
+    report(0, 1);
+    report(1, 2 + failure);
+  }
+  EXPECT_EQ(coordinator.Take().size(), kFailures);
+  for (int failure = 0; failure < kFailures; ++failure) {
+    report(2, 1);
+    const std::vector<internal::Decision> told = coordinator.Take();
+    ASSERT_EQ(told.size(), 1u);
+    EXPECT_EQ(told[0].ranks, std::vector<int32_t>{2});
+    EXPECT_EQ(told[0].code, absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(told[0].text, HasSubstr(absl::StrCat("rank 1 allreduce(f32, ", 2 + failure, " elements, sum)")));
   }
 }
 

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "launch/descendants.h"
+#include "support/signals.h"
 
 namespace gyre::launch {
 
@@ -107,7 +108,7 @@ Gyrerun::~Gyrerun() {
 }
 
 void Gyrerun::Signal(int signal) const {
-  EXPECT_EQ(kill(pid_, signal), 0);
+  EXPECT_TRUE(support::SendSignal(pid_, signal)) << pid_;
 }
 
 void Gyrerun::Pump(int limit) {
