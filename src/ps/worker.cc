@@ -79,7 +79,11 @@ Worker::Worker(const WorkerOptions& options, const Layout& layout, PushCodec cod
       peers_(static_cast<size_t>(layout.servers())),
       parts_(layout.partitions().size()),
       attended_(clock.Now()) {
-  for (Peer& peer : peers_) peer.next_hello = clock.Now();
+  for (int server = 0; server < layout.servers(); ++server) {
+    Peer& peer = peers_[static_cast<size_t>(server)];
+    peer.bytes = static_cast<size_t>(layout.BytesOf(server));
+    peer.next_hello = clock.Now();
+  }
   for (size_t slot = 0; order_.size() < parts_.size(); ++slot) {
     for (int i = 0; i < layout.servers(); ++i) {
       const int server = (i + options.worker) % layout.servers();
@@ -122,15 +126,6 @@ void Worker::Receive(int server, const Message& message) {
 void Worker::Hear(int server, uint64_t incarnation) {
   Peer& peer = peers_[static_cast<size_t>(server)];
   if (incarnation == peer.incarnation) peer.heard = time_.Now();
-}
-
-// What takes long, or many messages at once, must not look like silence.
-void Worker::Beat() {
-  const TimePoint now = time_.Now();
-  for (int server = 0; server < layout_.servers(); ++server) {
-    const Peer& peer = peers_[static_cast<size_t>(server)];
-    if (peer.member && now >= peer.next_heartbeat) SendHeartbeat(server);
-  }
 }
 
 bool Worker::Notice(int server, const Message& message) {
@@ -364,12 +359,6 @@ void Worker::Tick() {
   }
 }
 
-void Worker::Reach(int server) {
-  Peer& peer = peers_[static_cast<size_t>(server)];
-  peer.next_hello = peer.next_resend = time_.Now();
-  if (peer.member) peer.next_heartbeat = time_.Now();
-}
-
 TimePoint Worker::NextTick() const {
   TimePoint next = TimePoint::max();
   if (!status_.ok()) return next;
@@ -404,14 +393,6 @@ std::optional<int> Worker::Undelivered() const {
     }
   }
   return std::nullopt;
-}
-
-std::vector<uint64_t> Worker::Oldest(int server) const {
-  std::vector<uint64_t> oldest;
-  for (const int partition : layout_.OfServer(server)) {
-    oldest.push_back(parts_[static_cast<size_t>(partition)].outbox.Oldest());
-  }
-  return oldest;
 }
 
 }  // namespace gyre::ps

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/thread.h"
+#include "net/interfaces.h"
 
 namespace gyre::ps {
 
@@ -19,10 +20,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Create(ClientOptions options,
   std::unique_ptr<Client> client(new Client(std::move(options), std::move(layout), std::move(loop)));
   WorkerOptions worker = client->options_.worker;
   worker.make = [c = client.get()](int server, size_t count) { return c->Make(server, count); };
-  worker.lends = [c = client.get()](int server) {
-    const Link* const link = c->peers_[static_cast<size_t>(server)].link.get();
-    return link != nullptr && link->lends();
-  };
+  worker.way = [c = client.get()](int server) { return c->WayTo(server); };
   ASSIGN_OR_RETURN(client->worker_, Worker::Create(worker, client->layout_, weights, client->clock_, *client, *client));
   ASSIGN_OR_RETURN(client->thread_, StartThread("speak with parameter servers", [c = client.get()] { c->Run(); }));
   return client;
@@ -198,7 +196,7 @@ void Client::Connect(int server) {
   Peer& peer = peers_[static_cast<size_t>(server)];
   const Endpoint& endpoint = options_.servers[static_cast<size_t>(server)];
   const HandshakeIdentity self{options_.job_id, options_.worker.epoch, options_.worker.worker, Role::kRank};
-  const auto on_done = [this, server](absl::StatusOr<Connected> connected) {
+  const auto on_done = [this, server, &endpoint](absl::StatusOr<Connected> connected) {
     Peer& own = peers_[static_cast<size_t>(server)];
     const auto fail = [&](absl::Status status) { own.trouble = broken_ = std::move(status); };
     if (!connected.ok()) return fail(connected.status());
@@ -206,6 +204,9 @@ void Client::Connect(int server) {
       return fail(absl::FailedPreconditionError(
           absl::StrCat("at the address of server ", server, " is ", Describe(connected->peer))));
     }
+    // Within a host both ends have the same address.
+    const absl::StatusOr<std::string> here = LocalAddressOf(connected->fd.get());
+    own.on_host = here.ok() && *here == endpoint.host;
     auto link = Link::Create(*loop_, std::move(connected->fd), options_.worker.epoch, options_.host,
                              {.on_setup = [](std::string_view) {},
                               .on_message = [this, server](const Message& m) { Take(server, m); },
@@ -225,6 +226,12 @@ void Client::Connect(int server) {
       ConnectorOptions{.what = absl::StrCat("server ", server, " at ", ToString(endpoint)), .endpoint = endpoint}, self,
       options_.secret, on_done,
       [this, server](const absl::Status& why) { peers_[static_cast<size_t>(server)].trouble = why; });
+}
+
+Way Client::WayTo(int server) const {
+  const Peer& peer = peers_[static_cast<size_t>(server)];
+  if (peer.link != nullptr && peer.link->lends()) return Way::kMemory;
+  return peer.on_host ? Way::kHost : Way::kLink;
 }
 
 Floats Client::Make(int server, size_t count) {
