@@ -27,21 +27,23 @@ class Sleeper {
  public:
   Sleeper() : pid_(fork()) {
     while (pid_ == 0) pause();
+    EXPECT_GT(pid_, 0) << "no process could be made";
   }
-  ~Sleeper() {
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-  }
+  ~Sleeper() { Signal(SIGKILL, 0); }
 
   // Returns once it has stopped.
-  void Stop() const {
-    kill(pid_, SIGSTOP);
-    waitpid(pid_, nullptr, WUNTRACED);
-  }
+  void Stop() const { Signal(SIGSTOP, WUNTRACED); }
 
   UniqueFd Open() const { return OpenPidfd(pid_); }
 
  private:
+  // And waits for what becomes of it.
+  void Signal(int signal, int wait) const {
+    if (pid_ <= 0) return;
+    kill(pid_, signal);
+    waitpid(pid_, nullptr, wait);
+  }
+
   const pid_t pid_;
 };
 
