@@ -102,7 +102,9 @@ void Worker::Receive(int server, const Message& message) {
       if (message.next.size() == slots) Welcomed(server, message);
       return;
     case Kind::kRefuse: return Refused(server, message);
-    case Kind::kUnknown: peer.member = false; return SayHello(server);
+    case Kind::kUnknown:  // of each message that was under way, which all come again with each welcome: one will do
+      if (std::exchange(peer.member, false) || time_.Now() >= peer.next_hello) SayHello(server);
+      return;
     case Kind::kAck:
       if (message.slot < slots && message.sequence > PartOf(server, message.slot).outbox.acknowledged()) {
         Acknowledge(server, message.slot, message.sequence);

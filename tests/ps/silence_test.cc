@@ -205,6 +205,15 @@ TEST_F(WorkerSilenceTest, OfTheServerIsOneSecondOfListening) {
   EXPECT_EQ(turns, 10);  // then it goes on alone
 }
 
+TEST_F(WorkerSilenceTest, IsAnsweredByOneHelloHoweverMuchWasUnderWay) {
+  ASSERT_THAT(worker_->End(std::vector<float>(4, 7.0f)), IsOk());
+  for (int message = 0; message < 8; ++message) Tell({.kind = Kind::kUnknown});  // the pushes and pulls
+  EXPECT_EQ(network_.Count(Kind::kHello), 1);
+  clock_.Advance(milliseconds(500));  // that one may be lost
+  worker_->Tick();
+  EXPECT_EQ(network_.Count(Kind::kHello), 2);
+}
+
 TEST_F(WorkerSilenceTest, OfTheServerIsNotAMessageThatTakesLong) {
   ASSERT_THAT(worker_->End(std::vector<float>(4, 7.0f)), IsOk());
   for (int turn = 0; turn < 30; ++turn) {
