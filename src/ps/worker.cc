@@ -141,6 +141,7 @@ bool Worker::Notice(int server, const Message& message) {
   if (message.incarnation <= peer.incarnation) return true;
   peer.incarnation = message.incarnation;
   peer.member = peer.ready = false;
+  peer.models = 0;
   if (message.kind == Kind::kWelcome || message.kind == Kind::kRefuse) return true;
   SayHello(server);
   return false;
@@ -189,13 +190,6 @@ void Worker::TakeStanding(int server, const Message& message) {
     Trim(server, slot);
   }
   SendPushes();
-}
-
-// All servers have said where they stand: where the furthest of them is, this worker begins.
-void Worker::Start() {
-  joined_ = true;
-  clock_ = floor_;
-  for (int server = 0; server < layout_.servers(); ++server) SayHello(server);
 }
 
 // The others have gone on: so does this worker, and is not awaited for the steps between.

@@ -161,10 +161,11 @@ class Worker {
     bool member = false;       // has taken this worker
     bool ready = false;        // takes pushes
     int slowest = -1;
+    int models = 0;                 // how often the first values were sent, on this way to this process
     size_t bytes = 0;               // of the weights that it holds
     size_t pushed = 0, pulled = 0;  // bytes under way
     size_t next_pull = 0;           // by slot: before it, there is nothing to be asked for
-    TimePoint heard{}, next_hello{}, next_heartbeat{}, next_resend{};
+    TimePoint heard{}, next_hello{}, next_heartbeat{}, next_resend{}, next_model{};
   };
   struct Part {
     Outbox outbox;

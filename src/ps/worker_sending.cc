@@ -12,6 +12,7 @@ void Worker::Reach(int server) {
   Peer& peer = peers_[static_cast<size_t>(server)];
   peer.next_hello = peer.next_resend = time_.Now();
   if (peer.member) peer.next_heartbeat = time_.Now();
+  peer.models = 0;
 }
 
 // What takes long, or many messages at once, must not look like silence.
@@ -31,6 +32,13 @@ std::vector<uint64_t> Worker::Oldest(int server) const {
   return oldest;
 }
 
+// All servers have said where they stand: where the furthest of them is, this worker begins.
+void Worker::Start() {
+  joined_ = true;
+  clock_ = floor_;
+  for (int server = 0; server < layout_.servers(); ++server) SayHello(server);
+}
+
 void Worker::SayHello(int server) {
   Peer& peer = peers_[static_cast<size_t>(server)];
   const auto wait = static_cast<uint64_t>(options_.timing.resend.count());
@@ -47,8 +55,12 @@ void Worker::SendHeartbeat(int server) {
   Send(server, {.kind = Kind::kHeartbeat, .clock = floor_, .next = Oldest(server)});
 }
 
+// A server that has it may still wait, for other workers or for the next server, and be asked again and again.
 void Worker::SendModel(int server) {
-  if (!options_.has_first_values) return;
+  constexpr int kMostDoublings = 4;
+  Peer& peer = peers_[static_cast<size_t>(server)];
+  if (!options_.has_first_values || (peer.models > 0 && time_.Now() < peer.next_model)) return;
+  peer.next_model = time_.Now() + options_.timing.resend * (1 << std::min(peer.models++, kMostDoublings));
   for (size_t slot = 0; slot < layout_.OfServer(server).size(); ++slot) {
     Send(server, {.kind = Kind::kInit,
                   .slot = static_cast<uint32_t>(slot),
