@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/thread.h"
-#include "net/interfaces.h"
 
 namespace gyre::ps {
 
@@ -196,7 +195,7 @@ void Client::Connect(int server) {
   Peer& peer = peers_[static_cast<size_t>(server)];
   const Endpoint& endpoint = options_.servers[static_cast<size_t>(server)];
   const HandshakeIdentity self{options_.job_id, options_.worker.epoch, options_.worker.worker, Role::kRank};
-  const auto on_done = [this, server, &endpoint](absl::StatusOr<Connected> connected) {
+  const auto on_done = [this, server](absl::StatusOr<Connected> connected) {
     Peer& own = peers_[static_cast<size_t>(server)];
     const auto fail = [&](absl::Status status) { own.trouble = broken_ = std::move(status); };
     if (!connected.ok()) return fail(connected.status());
@@ -204,9 +203,6 @@ void Client::Connect(int server) {
       return fail(absl::FailedPreconditionError(
           absl::StrCat("at the address of server ", server, " is ", Describe(connected->peer))));
     }
-    // Within a host both ends have the same address.
-    const absl::StatusOr<std::string> here = LocalAddressOf(connected->fd.get());
-    own.on_host = here.ok() && *here == endpoint.host;
     auto link = Link::Create(*loop_, std::move(connected->fd), options_.worker.epoch, options_.host,
                              {.on_setup = [](std::string_view) {},
                               .on_message = [this, server](const Message& m) { Take(server, m); },
@@ -229,9 +225,10 @@ void Client::Connect(int server) {
 }
 
 Way Client::WayTo(int server) const {
-  const Peer& peer = peers_[static_cast<size_t>(server)];
-  if (peer.link != nullptr && peer.link->lends()) return Way::kMemory;
-  return peer.on_host ? Way::kHost : Way::kLink;
+  const Link* const link = peers_[static_cast<size_t>(server)].link.get();
+  if (link == nullptr) return Way::kLink;
+  if (link->lends()) return Way::kMemory;
+  return link->on_host() ? Way::kHost : Way::kLink;
 }
 
 Floats Client::Make(int server, size_t count) {

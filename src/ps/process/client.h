@@ -72,7 +72,6 @@ class Client final : private Network, private Random {
     std::optional<FloatArena> arena;  // of the link: what it has lent may still be read when it has ended
     std::unique_ptr<Link> link;
     uint64_t incarnation = 0;  // of the link's last message
-    bool on_host = false;      // the link's other end is on this host
     absl::Status trouble;      // why there is no link
   };
   // What the thread shall do for a caller, once it can: empty while it cannot.
