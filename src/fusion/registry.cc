@@ -41,8 +41,9 @@ absl::StatusOr<int> Registry::Add(std::string_view name, std::span<const int64_t
   int64_t count = 1, without_zeros = 1;  // the latter bounds any part of the shape, such as a row
   for (const int64_t dimension : shape) {
     if (dimension < 0 || (dimension > 0 && without_zeros > kMostElements / dimension)) {
-      return absl::InvalidArgumentError(absl::StrCat("gradient ", quoted, " of shape [", absl::StrJoin(shape, ", "),
-                                                     "]: dimensions must be 0 or more, and elements at most 2^40"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("gradient ", quoted, " of shape [", absl::StrJoin(shape, ", "),
+                       "]: dimensions must be 0 or more, and those above 0 multiply to at most 2^40"));
     }
     count *= dimension;
     without_zeros *= std::max<int64_t>(dimension, 1);

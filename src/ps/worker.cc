@@ -102,9 +102,12 @@ void Worker::Receive(int server, const Message& message) {
       if (message.next.size() == slots) Welcomed(server, message);
       return;
     case Kind::kRefuse: return Refused(server, message);
-    case Kind::kUnknown:  // of each message that was under way, which all come again with each welcome: one will do
-      if (std::exchange(peer.member, false) || time_.Now() >= peer.next_hello) SayHello(server);
+    case Kind::kUnknown: {  // of each message that was under way, which all come again with each welcome: one will do
+      const bool was_member = std::exchange(peer.member, false);
+      if (was_member) peer.models = 0;  // some of which was turned away
+      if (was_member || time_.Now() >= peer.next_hello) SayHello(server);
       return;
+    }
     case Kind::kAck:
       if (message.slot < slots && message.sequence > PartOf(server, message.slot).outbox.acknowledged()) {
         Acknowledge(server, message.slot, message.sequence);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "support/program.h"
+#include "support/signals.h"
 #include "support/temporary.h"
 
 namespace gyre {
@@ -97,7 +98,7 @@ class CharLmByServers : public testing::Test {
   // False: it is not known, or cannot be signalled.
   static bool Signal(const Program& program, const std::string& name, int signal) {
     const std::optional<pid_t> pid = PidOf(program, name);
-    return pid && kill(*pid, signal) == 0;
+    return pid && support::SendSignal(*pid, signal);
   }
 
   const support::TemporaryDirectory folder_;
@@ -164,12 +165,12 @@ TEST_F(CharLmByServers, AServerThatSomebodyEndsIsStartedAgain) {
 }
 
 TEST_F(CharLmByServers, AServerThatSomebodyEndsForGoodEndsTheJob) {
-  Program program({GYRERUN_PATH, "-np", "1", "--servers", "1", "--verbose", "sleep", "100"});
-  ASSERT_TRUE(program.WaitForOutput("rank 0: pid", kLimit));
+  Program program(Command({"--servers", "1", "--verbose"}, {"--steps", "100000"}));
+  ASSERT_TRUE(WaitForSteps(20)) << program.output();
   ASSERT_TRUE(Signal(program, "server 0", SIGTERM)) << program.output();
   ASSERT_TRUE(program.WaitFor(kLimit)) << program.output();
   EXPECT_EQ(program.exit_code(), 143) << program.output();
-  EXPECT_THAT(program.err(), HasSubstr("gyrerun: server 0 (pid"));
+  EXPECT_THAT(program.err(), ContainsRegex("gyrerun: server 0 \\(pid [0-9]+\\) exited with code 143"));
 }
 
 // The process and the folder of all snapshots: the other server has what it had, and training ends where it would have.
@@ -186,7 +187,7 @@ TEST_F(CharLmByServers, AServerThatIsLostWithItsSnapshotsCostsNothingWithAReplic
   for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
   ASSERT_EQ(words.size(), 5u) << "gyrerun serve NUMBER LIFE FOLDER";
   std::filesystem::rename(words[4], folder_.path() / "lost");
-  ASSERT_EQ(kill(*server, SIGKILL), 0);
+  ASSERT_TRUE(support::SendSignal(*server, SIGKILL));
   ASSERT_TRUE(program.WaitFor(kLimit)) << program.output();
   EXPECT_EQ(program.exit_code(), 0) << program.output();
   EXPECT_THAT(program.err(), HasSubstr("it is started again, 1 of 1"));

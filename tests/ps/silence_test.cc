@@ -216,6 +216,9 @@ TEST_F(WorkerSilenceTest, OfAServerThatWaitsDoesNotBringTheFirstValuesEachTime) 
   worker_->Reach(0);                              // by another way
   Tell(waits);
   EXPECT_EQ(network_.Count(Kind::kInit), 4 * 6);
+  Tell({.kind = Kind::kUnknown});  // it had given the worker up, and turned some of them away
+  Tell(waits);
+  EXPECT_EQ(network_.Count(Kind::kInit), 4 * 7);
 }
 
 TEST_F(WorkerSilenceTest, IsAnsweredByOneHelloHoweverMuchWasUnderWay) {

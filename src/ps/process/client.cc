@@ -226,7 +226,7 @@ void Client::Connect(int server) {
 
 Way Client::WayTo(int server) const {
   const Link* const link = peers_[static_cast<size_t>(server)].link.get();
-  if (link == nullptr) return Way::kLink;
+  if (link == nullptr) return Way::kHost;  // nothing is on a link
   if (link->lends()) return Way::kMemory;
   return link->on_host() ? Way::kHost : Way::kLink;
 }
