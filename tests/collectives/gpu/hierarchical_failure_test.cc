@@ -58,7 +58,7 @@ TEST_F(HierarchicalFailure, ALostRankEndsTheCallsOfAll) {
   }
 }
 
-// Also where it is no longer needed for what goes through the network, or not yet.
+// Or the one of its host that others wait for over the network, who waits for it.
 TEST_F(HierarchicalFailure, ARankThatDoesNotComeIsNamed) {
   for (int late = 0; late < 5; ++late) {
     for (const bool connected : {false, true}) {
@@ -67,7 +67,8 @@ TEST_F(HierarchicalFailure, ARankThatDoesNotComeIsNamed) {
       Operations operations = NewSum().Make(backends_, kShort);
       operations[static_cast<size_t>(late)] = nullptr;
       for (const absl::Status& status : Ended(operations)) {
-        EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("rank ", late, " did not come")));
+        const char* const ranks = late < 2 ? "rank [01] did not come" : "rank [234] did not come";
+        EXPECT_THAT(std::string(status.message()), testing::ContainsRegex(ranks));
       }
       ExpectUnusable();
       End();
@@ -213,7 +214,7 @@ TEST_F(HierarchicalFailure, OneThatNeverConnectsEndsAtTheDeadline) {
   StartUneven();
   nccl(0).never_connects = true;
   for (const absl::Status& status : AllReduce(kChunks, kShort)) {
-    EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("timed out after 0.06 s"));
   }
   ExpectUnusable();
 }
