@@ -34,7 +34,7 @@ void Operation::StartClock(TimePoint now) {
 TimePoint Operation::deadline() const {
   if (waits_for_gpu_) return TimePoint{};
   TimePoint next = TimePoint::max();
-  for (const auto& part : {first_, within_, between_}) {
+  for (const Pollable* const part : {first_.get(), within_.get(), between_.get()}) {
     if (part != nullptr) next = std::min(next, part->deadline());
   }
   return next == TimePoint::max() ? deadline_ : next;
@@ -42,7 +42,7 @@ TimePoint Operation::deadline() const {
 
 bool Operation::AddWaits(std::vector<pollfd>& waits) const {
   bool all = !waits_for_gpu_;
-  for (const auto& part : {first_, within_, between_}) {
+  for (const Pollable* const part : {first_.get(), within_.get(), between_.get()}) {
     if (part != nullptr) all = part->AddWaits(waits) && all;
   }
   return all;

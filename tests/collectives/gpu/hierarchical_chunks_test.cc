@@ -121,7 +121,7 @@ TEST_F(HierarchicalChunks, SharesOfAnAllReduceCoverIt) {
   }
 }
 
-// Rank r's has 7 r elements more than the one before, and one has none.
+// Of different lengths; one is empty.
 std::vector<int64_t> Segments(int size, int64_t least) {
   std::vector<int64_t> counts;
   for (int r = 0; r < size; ++r) counts.push_back(r == 1 ? 0 : least + 7 * r);
