@@ -1,6 +1,7 @@
 #include "collectives/gpu_hierarchical/backend.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "collectives/gpu_hierarchical/operation.h"
 
@@ -21,6 +22,15 @@ bool Backend::Takes(const Call& call) const {
 
 std::shared_ptr<Pollable> Backend::Make(const GpuCall& call) {
   return std::make_shared<Operation>(shared_from_this(), call);
+}
+
+absl::Status Backend::BreakLike(const absl::Status& within_host, const std::string& context) const {
+  if (host_.group().node().closed()) return within_host;
+  // What begins after the communicator was broken does not say for what.
+  const auto cause = absl::IsFailedPrecondition(within_host) ? members_.FindCause(context) : std::nullopt;
+  if (!cause) return team().BreakLike(within_host);
+  members_.Break(*cause);
+  return cause->status;
 }
 
 std::shared_ptr<GpuBackend> MakeBackend(HostCalls host, std::shared_ptr<staged::Rings> rings,

@@ -3,9 +3,11 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "collectives/gpu_hierarchical/chunks.h"
 #include "collectives/gpu_hierarchical/factory.h"
 #include "collectives/members.h"
@@ -34,6 +36,10 @@ class Backend final : public GpuBackend, public std::enable_shared_from_this<Bac
   staged::Rings& rings() const { return *rings_; }
   GpuBackend& within() const { return *within_; }
   Limits limits() const { return {.slot_bytes = rings_->sizes().slot_bytes, .slots = rings_->sizes().slots}; }
+
+  // A part of a call within the host has ended in this error: breaks the communicator on all hosts. What the call is to
+  // end with; `context` says which it is.
+  absl::Status BreakLike(const absl::Status& within_host, const std::string& context) const;
 
   // Whether the ranks of all hosts have connected.
   bool connected() const { return connected_; }

@@ -46,9 +46,8 @@ bool Connecting::OnEnded() {
     return End(within_.ok() ? absl::UnavailableError("a rank of another host cannot exchange with others there by GPU")
                             : within_);
   }
-  const Group& group = backend_.host().group();
-  const bool could_not = absl::IsUnavailable(status) && group.usable();
-  if (!status.ok() && !could_not) return End(group.node().closed() ? status : backend_.team().BreakLike(status));
+  const bool could_not = absl::IsUnavailable(status) && backend_.host().group().usable();
+  if (!status.ok() && !could_not) return End(backend_.BreakLike(status, Describe(signature_)));
   within_ = status;
   all_ = status.ok() ? 1 : 0;
   agreeing_ = true;

@@ -128,6 +128,7 @@ shm::Progress Operation::PollWithin() {
   if (within_ == nullptr) {
     const bool inward = GoesInward();
     if (!inward && outward_ == passed_) return shm::Progress::kNone;
+    if (!backend_->host().group().usable()) return shm::Progress::kNone;  // Check finds out why
     if (absl::Status begun = inward ? BeginInward() : BeginOutward(); !begun.ok()) {
       GiveUp(begun);
       return shm::Progress::kDone;
@@ -155,7 +156,7 @@ void Operation::BeginWithin(Call call, device::Gpu::Event ready) {
 void Operation::OnWithinEnded() {
   const absl::Status status = std::exchange(within_, nullptr)->status();
   if (status.ok()) return EndTurn();
-  End(backend_->host().group().node().closed() ? status : backend_->team().BreakLike(status));
+  End(backend_->BreakLike(status, Context()));
 }
 
 void Operation::EndTurn() {
@@ -282,15 +283,15 @@ bool Operation::Check(TimePoint now) {
     if (first_->Check(now)) OnFirstEnded();
     return ended();
   }
-  if (between_ != nullptr && between_->Check(now)) OnBetweenEnded();
-  if (!ended() && within_ != nullptr && within_->Check(now)) OnWithinEnded();
-  if (ended()) return true;
   const Members& members = backend_->members();
   if (members.group->node().closed()) return End(absl::FailedPreconditionError("the runtime was shut down"));
   if (const auto cause = members.FindCause(Context()); cause) {
     members.Break(*cause);
     return End(cause->status);
   }
+  if (between_ != nullptr && between_->Check(now)) OnBetweenEnded();
+  if (!ended() && within_ != nullptr && within_->Check(now)) OnWithinEnded();
+  if (ended()) return true;
   const bool waits_for_others = within_ != nullptr || between_ != nullptr;  // which have their own deadlines
   return now >= deadline_ && (waits_for_gpu_ || !waits_for_others) && FailLate();
 }
