@@ -25,7 +25,7 @@ void HierarchicalOnGpus::Start(const std::vector<Host>& hosts, uint64_t seed) {
       nccls_.push_back(std::make_unique<FakeNccl>(*ranks_->gpu(r)));
     }
   }
-  const auto any = [hosts](By by) {
+  const auto any = [&hosts](By by) {
     return std::ranges::any_of(hosts, [by](const Host& host) { return host.by == by; });
   };
   const auto taken = [ipc = any(By::kIpc), nccl = any(By::kNccl)](const Call& call) {
