@@ -131,11 +131,16 @@ GpuSharing::Handle FakeSharing::HandleOf(void* thing) {
   return handle;
 }
 
+void FakeSharing::Refuse(absl::Status status) {
+  std::lock_guard lock(mutex_);
+  refusal_ = std::move(status);
+}
+
 absl::StatusOr<void*> FakeSharing::Open(const Handle& handle) {
-  if (!refusal_.ok()) return refusal_;
   void* thing = nullptr;
   std::memcpy(&thing, handle.data(), sizeof thing);
   std::lock_guard lock(mutex_);
+  if (!refusal_.ok()) return refusal_;
   ++open_[thing];
   return thing;
 }

@@ -30,7 +30,7 @@ class FakeSharing final : public GpuSharing {
   explicit FakeSharing(Gpu& gpu) : gpu_(gpu) {}
 
   // From now on nothing can be opened: as where processes do not reach each other's GPU.
-  void Refuse(absl::Status status) { refusal_ = std::move(status); }
+  void Refuse(absl::Status status);
 
   int open() const;  // memories and events that are open
   bool IsOpen(void* thing) const;
@@ -49,8 +49,8 @@ class FakeSharing final : public GpuSharing {
   void Close(void* opened);
 
   Gpu& gpu_;
-  absl::Status refusal_;
   mutable std::mutex mutex_;
+  absl::Status refusal_;       // guarded by mutex_
   std::map<void*, int> open_;  // how often each is; guarded by mutex_
 };
 

@@ -29,7 +29,7 @@ bool Takes(const Call& call);
 using StartWatch = std::function<void(const std::shared_ptr<void>& owner, Lane& lane, std::shared_ptr<Pollable> watch)>;
 
 // Of the communicator of `group`'s ranks, or of `team`'s (then `group` are those of this host; null: one host), whose
-// GPUs all differ. The NCCL communicator is made by the first call. REQUIRES, of Make: Takes(call).
+// GPUs all differ. The NCCL communicator is made by the first call.
 std::shared_ptr<GpuBackend> MakeBackend(Api& api, std::shared_ptr<Group> group, std::shared_ptr<Team> team,
                                         std::shared_ptr<device::Gpu> gpu, StartWatch start);
 

@@ -6,6 +6,7 @@
 
 #include "collectives/gpu/calls.h"
 #include "collectives/gpu/fake_nccl.h"
+#include "collectives/gpu/host_of_ranks.h"
 #include "collectives/nccl/factory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
