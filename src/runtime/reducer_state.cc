@@ -131,7 +131,8 @@ absl::Status GradientReducer::State::MakeGradients(const fusion::Layout& layout)
 
 absl::Status GradientReducer::State::MakeCompressor() {
   ASSIGN_OR_RETURN(compressor_, internal::Compressor::Create(*communicator_, *ranks_, compression_, options_, tensors_,
-                                                             registry_.Shapes(), postscale(), compression_use_));
+                                                             registry_.Shapes(), postscale(),
+                                                             internal::MakeHostDevice(), compression_use_));
   return absl::OkStatus();
 }
 
@@ -191,7 +192,11 @@ bool GradientReducer::State::carries_momentum(int index) const {
 }
 
 std::vector<std::byte> GradientReducer::State::SaveCompression() const {
-  return compressor_ != nullptr ? compressor_->Save() : std::vector<std::byte>();
+  if (compressor_ == nullptr) return {};
+  auto saved = compressor_->Save();
+  if (saved.ok()) return *std::move(saved);
+  ranks_->runtime().logger()->error("compression state was not saved: {}", saved.status().ToString());
+  return {};
 }
 
 absl::Status GradientReducer::State::RestoreCompression(std::span<const std::span<const std::byte>> saved) {

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/codec_device.h"
 
 namespace gyre {
 
@@ -96,7 +97,8 @@ ExchangeWorld::ExchangeWorld(const Compression& compression, const internal::Exc
     own.rank = static_cast<int>(rank);
     own.ranks = static_cast<int>(hosts.size());
     own.hosts = hosts;
-    exchanges_.push_back(std::move(internal::MakeCompressedExchange(compression, own)).value());
+    exchanges_.push_back(
+        std::move(internal::MakeCompressedExchange(compression, own, internal::MakeHostDevice())).value());
     values_.emplace_back();
     for (const auto& tensor : settings.tensors) values_.back().emplace_back(static_cast<size_t>(tensor.count));
   }
@@ -130,8 +132,8 @@ absl::Status ExchangeWorld::Exchange(const std::vector<int>& tensors, bool dense
   calls_ = 0;
   received_ = 0;
   for (int rank = 0; rank < ranks(); ++rank) {
-    exchange(rank).Begin(PartOf(rank, tensors, dense));
-    if (absl::Status begun = Advance(rank); !begun.ok()) return begun;
+    if (absl::Status begun = exchange(rank).Begin(PartOf(rank, tensors, dense)); !begun.ok()) return begun;
+    if (absl::Status advanced = Advance(rank); !advanced.ok()) return advanced;
   }
   while (std::ranges::any_of(pending_, [](const Pending& each) { return !each.ended; })) {
     if (absl::Status run = RunReady(); !run.ok()) return run;
