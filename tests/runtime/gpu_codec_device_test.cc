@@ -5,7 +5,9 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "runtime/compressed_exchange.h"
+#include "runtime/exchange_world.h"
 #include "runtime/gpu_codec_speed.h"
 #include "runtime/sparse_encoder.h"
 #include "support/status_matchers.h"
@@ -123,6 +126,40 @@ TEST_F(GpuCodecDeviceTest, WhatGoesDenseTakesAlongWhatWasKept) {
     }
     EXPECT_EQ(results[1], results[0]);
     EXPECT_TRUE(saved[1] == saved[0]);
+  }
+}
+
+// On GPUs there are no regions: all ranks add up what all have sent, as so many would on hosts that were told to.
+TEST_F(GpuCodecDeviceTest, ManyRanksAddUpAllPayloads) {
+  constexpr int kRanks = kMostGathered + 2;
+  std::vector<int> hosts(kRanks);
+  std::iota(hosts.begin(), hosts.end(), 0);
+  ExchangeSettings settings = Settings();
+  settings.most_gathered = std::numeric_limits<int>::max();
+  for (const Compression& compression : {Compression(Dgc{.sparsity = 0.9, .values = ValueType::kBF16}),
+                                         Compression(Int4{}), Compression(TopK{.sparsity = 0.99})}) {
+    ExchangeWorld on_host(compression, settings, hosts);
+    ExchangeWorld on_gpu(compression, settings, hosts, nullptr,
+                         [&](int rank) { return MakeGpuDevice(opened_, stream_, rank, kTimeout); });
+    for (int step = 1; step <= 3; ++step) {
+      for (ExchangeWorld* const world : {&on_host, &on_gpu}) {
+        for (int rank = 0; rank < kRanks; ++rank) {
+          for (const size_t tensor : {0, 1}) {
+            const auto values = world->values(rank, tensor);
+            std::ranges::copy(ValuesOf(std::ssize(values), step * kRanks + rank), values.begin());
+          }
+        }
+        world->BeginStep(step);
+        ASSERT_THAT(world->Exchange({0, 1}), IsOk());
+        gpu_->Free(nullptr);
+      }
+      for (int rank = 0; rank < kRanks; ++rank) {
+        for (const size_t tensor : {0, 1}) {
+          EXPECT_TRUE(std::ranges::equal(on_gpu.values(rank, tensor), on_host.values(rank, tensor))) << rank;
+        }
+      }
+      EXPECT_EQ(on_gpu.calls(), 2);
+    }
   }
 }
 
