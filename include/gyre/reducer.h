@@ -164,7 +164,7 @@ class GYRE_EXPORT GradientReducer {
   //                        where gradients are compressed or on a GPU
   //   kDataLoss            the plan is no plan
   //   kResourceExhausted   the arena, or the GPU, has no room
-  //   kUnimplemented       compression of gradients on a GPU
+  //   kUnimplemented       a compression that is not there for gradients on a GPU: docs/gpu.md
   absl::Status Start();
 
   // After Start: where gradient `index` lives in memory that the host's ranks share, or on the GPU, zero at first. What
@@ -244,7 +244,8 @@ class GYRE_EXPORT GradientReducer {
 
   // What this rank keeps for later steps of what compression did not send: another on every rank. Between steps.
   // RestoreCompression takes what several ranks saved, of the same gradients: what N ranks saved goes on among M if
-  // rank r takes that of those of the N whose number is r modulo M. On failure nothing is changed.
+  // rank r takes that of those of the N whose number is r modulo M. On failure nothing is changed. Of gradients on a
+  // GPU both wait for it; where it fails, nothing is saved (the log says why), which RestoreCompression refuses.
   //   kDataLoss             cut short, altered, or not such a state
   //   kInvalidArgument      of other gradients or another compression; says which
   //   kFailedPrecondition   before Start

@@ -1,17 +1,15 @@
 #include "fusion/gradients_on_gpu.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "device/gpu_wait.h"
 
 namespace gyre::fusion {
 
@@ -253,19 +251,10 @@ void GradientsOnGpu::Deliver(const Part& part) {
 
 absl::Status GradientsOnGpu::AwaitOwn(TimePoint deadline) {
   RETURN_IF_ERROR(gpu_->Record(done_, stream_));
-  for (int looks = 0;; ++looks) {
-    ASSIGN_OR_RETURN(const bool done, gpu_->Done(done_));
-    if (done) return absl::OkStatus();
-    if (std::chrono::steady_clock::now() >= deadline) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("GPU ", gpu_->ordinal(), " had not finished what was queued for the gradients' norm"));
-    }
-    if (looks < 100) {
-      sched_yield();
-    } else {
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
-  }
+  ASSIGN_OR_RETURN(const bool done, device::AwaitEvent(*gpu_, done_, deadline));
+  if (done) return absl::OkStatus();
+  return absl::DeadlineExceededError(
+      absl::StrCat("GPU ", gpu_->ordinal(), " had not finished what was queued for the gradients' norm"));
 }
 
 absl::StatusOr<GradientsOnGpu::Facts> GradientsOnGpu::Look(std::span<const Part> parts, TimePoint deadline) {

@@ -91,7 +91,8 @@ shm::Progress GradientStep::Poll() {
   }
   const shm::Progress progress = call_->Poll();
   NoteWait(progress);
-  if (on_gpu_ != nullptr) SetDeadline(call_->deadline());  // while it waits for the GPU, that is soon
+  // While it waits for a GPU, that is soon.
+  if (on_gpu_ != nullptr || compressed_ != nullptr) SetDeadline(call_->deadline());
   if (progress == shm::Progress::kNone && PrepareLater()) return shm::Progress::kSome;
   if (progress != shm::Progress::kDone) return progress;
   return Deliver() ? shm::Progress::kSome : shm::Progress::kDone;
@@ -159,13 +160,13 @@ absl::Status GradientStep::Launch() {
 }
 
 absl::Status GradientStep::LaunchPart() {
+  RETURN_IF_ERROR(gradients_.Prepare(parts_[next_]));
   if (settings_.compressor != nullptr) {
     auto compressed = settings_.compressor->Launch(next_, parts_, gradients_, settings_.timeout);
-    if (!compressed.ok()) return Annotate(compressed.status(), absl::StrCat("step ", number_));
+    if (!compressed.ok()) return Annotate(compressed.status(), NameOfNext());
     call_ = compressed_ = *compressed;
     if (compressed_ != nullptr) return absl::OkStatus();  // it makes its calls itself
   }
-  RETURN_IF_ERROR(gradients_.Prepare(parts_[next_]));
   const TensorView buffer = gradients_.BufferOf(parts_[next_]);
   const Call call{.kind = CallKind::kAllReduce,
                   .in = buffer,

@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "fusion/arithmetic.h"
 #include "fusion/layout.h"
+#include "runtime/gpu_codec_device.h"
 #include "runtime/reducer_agreement.h"
 
 namespace gyre {
@@ -76,7 +77,6 @@ absl::Status GradientReducer::State::Start() {
   }
   RETURN_IF_ERROR(
       internal::AgreeOnGradients(*communicator_, registry_.Describe(DescribeOptions(saved)), call_options()));
-  RETURN_IF_ERROR(CheckDevice());
   RETURN_IF_ERROR(MakeFirstPlan(saved));
   RETURN_IF_ERROR(internal::AgreeOnSuccess(*communicator_, MakeGradients(MakeLayout(tensors_, plan_)), call_options()));
   rows_ = MakeRowExchange();
@@ -102,14 +102,6 @@ absl::Status GradientReducer::State::Start() {
   return absl::OkStatus();
 }
 
-// What all ranks find out alike: they have agreed on everything that it looks at.
-absl::Status GradientReducer::State::CheckDevice() const {
-  if (devices_.empty() || !devices_[0].on_gpu()) return absl::OkStatus();
-  if (std::holds_alternative<NoCompression>(compression_.compression)) return absl::OkStatus();
-  return absl::UnimplementedError(
-      "gradients on a GPU are not compressed: leave compression out, or have them on the host");
-}
-
 absl::Status GradientReducer::State::MakeGradients(const fusion::Layout& layout) {
   if (!devices_.empty() && devices_[0].on_gpu()) {
     ASSIGN_OR_RETURN(const internal::OpenedGpu opened, ranks_->runtime().gpus().Get(devices_[0].gpu));
@@ -129,9 +121,18 @@ absl::Status GradientReducer::State::MakeGradients(const fusion::Layout& layout)
   return absl::OkStatus();
 }
 
+// Where the gradients are.
+absl::StatusOr<std::shared_ptr<internal::CodecDevice>> GradientReducer::State::MakeCodecDevice() const {
+  if (on_gpu_ == nullptr) return internal::MakeHostDevice();
+  ASSIGN_OR_RETURN(internal::OpenedGpu opened, ranks_->runtime().gpus().Get(on_gpu_->own().gpu));
+  return internal::MakeGpuDevice(std::move(opened), on_gpu_->own().stream, communicator_->rank(), timeout_);
+}
+
 absl::Status GradientReducer::State::MakeCompressor() {
-  ASSIGN_OR_RETURN(compressor_, internal::Compressor::Create(*communicator_, *ranks_, compression_, options_, tensors_,
-                                                             registry_.Shapes(), postscale(), compression_use_));
+  ASSIGN_OR_RETURN(auto device, MakeCodecDevice());
+  ASSIGN_OR_RETURN(compressor_,
+                   internal::Compressor::Create(*communicator_, *ranks_, compression_, options_, tensors_,
+                                                registry_.Shapes(), postscale(), std::move(device), compression_use_));
   return absl::OkStatus();
 }
 
@@ -191,7 +192,11 @@ bool GradientReducer::State::carries_momentum(int index) const {
 }
 
 std::vector<std::byte> GradientReducer::State::SaveCompression() const {
-  return compressor_ != nullptr ? compressor_->Save() : std::vector<std::byte>();
+  if (compressor_ == nullptr) return {};
+  auto saved = compressor_->Save();
+  if (saved.ok()) return *std::move(saved);
+  ranks_->runtime().logger()->error("compression state was not saved: {}", saved.status().ToString());
+  return {};
 }
 
 absl::Status GradientReducer::State::RestoreCompression(std::span<const std::span<const std::byte>> saved) {

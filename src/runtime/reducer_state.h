@@ -83,7 +83,7 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   absl::Status MakeFirstPlan(const absl::StatusOr<fusion::SavedPlan>& saved);
   absl::Status Allocate(int64_t bytes);
   absl::Status MakeGradients(const fusion::Layout& layout);
-  absl::Status CheckDevice() const;
+  absl::StatusOr<std::shared_ptr<internal::CodecDevice>> MakeCodecDevice() const;
   absl::Status MakeCompressor();
   std::unique_ptr<internal::RowExchange> MakeRowExchange() const;
   std::vector<internal::GradientStep::RowPart> MakeRowParts(const std::vector<fusion::Part>& parts) const;

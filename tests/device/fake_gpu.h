@@ -74,6 +74,10 @@ class FakeGpu final : public Gpu {
   // Every later AddSquares ends in this.
   void FailSquares(absl::Status status);
 
+  // Every later Pin ends in this, or every Allocate but the next `before` ones; OK: no more.
+  void FailAllocate(absl::Status status, int before = 0);
+  void FailPin(absl::Status status);
+
   // Every later call that queues something ends in this; OK: no more.
   void Fail(absl::Status status);
 
@@ -131,8 +135,9 @@ class FakeGpu final : public Gpu {
   mutable std::mutex mutex_;  // guards all that follows
   std::mt19937 random_;
   bool stalled_ = false;
-  absl::Status failure_, squares_failure_;
+  absl::Status failure_, squares_failure_, allocate_failure_, pin_failure_;
   std::set<Stream> held_, captured_;
+  int allocations_before_failure_ = 0;
   int blocked_ = 0;
   std::map<Stream, std::deque<Item>> streams_;
   std::map<Event, std::shared_ptr<Mark>> events_;
