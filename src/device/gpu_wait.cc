@@ -1,0 +1,25 @@
+#include "device/gpu_wait.h"
+
+#include <sched.h>
+
+#include <chrono>
+#include <thread>
+
+#include "base/status.h"
+
+namespace gyre::device {
+
+absl::StatusOr<bool> AwaitEvent(Gpu& gpu, Gpu::Event event, TimePoint deadline) {
+  for (int looks = 0;; ++looks) {
+    ASSIGN_OR_RETURN(const bool done, gpu.Done(event));
+    if (done) return true;
+    if (std::chrono::steady_clock::now() >= deadline) return false;
+    if (looks < 100) {
+      sched_yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+}
+
+}  // namespace gyre::device

@@ -1,0 +1,14 @@
+// Waiting for a GPU from the host, where there is no way around it.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "device/gpu.h"
+
+namespace gyre::device {
+
+// Whether what the event's latest Record marked has been done by `deadline`, as Gpu::Done says. Blocks until then,
+// first yielding, then looking every 50 us.
+absl::StatusOr<bool> AwaitEvent(Gpu& gpu, Gpu::Event event, TimePoint deadline);
+
+}  // namespace gyre::device
