@@ -83,7 +83,8 @@ class GYRE_EXPORT DistributedOptimizer {
   // The same for weights that are `rows` rows one after the other, whose gradient is given as some of them (ReadyRows).
   // Only rows that some rank gave are updated: Optimizer::StepRows says what that means for each rule.
   // kInvalidArgument also for weights that are not so many rows.
-  absl::StatusOr<int> RegisterRows(std::string_view name, std::span<float> weights, int64_t rows);
+  absl::StatusOr<int> RegisterRows(std::string_view name, std::span<float> weights, int64_t rows,
+                                   const Device& device = {});
 
   // Before Start, more can be registered with the reducer itself: it is reduced along with the gradients, and nothing
   // is updated from it. REQUIRES: strategy() is kAllreduce

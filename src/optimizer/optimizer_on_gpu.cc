@@ -90,14 +90,10 @@ absl::Status OptimizerOnGpu::Step(std::span<const Update> updates) {
   for (const Update& update : updates) {
     Slot& slot = slots_[update.buffer];
     ++slot.steps;
-    if (slot.buffer.count == 0) continue;
-    batches[{slot.buffer.stream, slot.steps}].push_back({.weights = update.weights,
-                                                         .gradient = update.gradient,
-                                                         .first = Accumulator(slot, 0),
-                                                         .second = Accumulator(slot, 1),
-                                                         .count = slot.buffer.count});
+    if (slot.buffer.count > 0) AddTo(batches[{slot.buffer.stream, slot.steps}], slot, update);
   }
   for (const auto& [place, tensors] : batches) {
+    if (tensors.empty()) continue;
     const auto& [stream, step] = place;
     RETURN_IF_ERROR(gpu_->Update(RuleAt(config_, step), tensors, stream));
     if (!uses_.contains(stream)) {
@@ -106,6 +102,27 @@ absl::Status OptimizerOnGpu::Step(std::span<const Update> updates) {
     RETURN_IF_ERROR(gpu_->Record(uses_[stream], stream));
   }
   return absl::OkStatus();
+}
+
+void OptimizerOnGpu::AddTo(std::vector<device::kernels::Weights>& tensors, const Slot& slot,
+                           const Update& update) const {
+  float* const first = Accumulator(slot, 0);
+  float* const second = Accumulator(slot, 1);
+  if (!update.rows) {
+    tensors.push_back({update.weights, update.gradient, first, second, slot.buffer.count});
+    return;
+  }
+  const std::span<const int64_t> rows = *update.rows;
+  const auto from = [](auto* array, int64_t elements) { return array == nullptr ? nullptr : array + elements; };
+  for (size_t i = 0, end = 0; i < rows.size(); i = end) {
+    while (end < rows.size() && rows[end] - rows[i] == static_cast<int64_t>(end - i)) ++end;
+    const int64_t begin = rows[i] * update.width;
+    tensors.push_back({.weights = update.weights + begin,
+                       .gradient = from(update.gradient, static_cast<int64_t>(i) * update.width),
+                       .first = from(first, begin),
+                       .second = from(second, begin),
+                       .count = static_cast<int64_t>(end - i) * update.width});
+  }
 }
 
 absl::Status OptimizerOnGpu::SetLearningRate(float learning_rate) {

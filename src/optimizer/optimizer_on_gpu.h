@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -26,11 +27,13 @@ class OptimizerOnGpu {
     device::Gpu::Stream stream = nullptr;
   };
 
-  // One update of a buffer's weights. Both have as many elements as it.
+  // One update of a buffer's weights, of which there are as many as it has elements, or of some rows of them.
   struct Update {
     size_t buffer = 0;
     float* weights = nullptr;
-    const float* gradient = nullptr;  // null: zeros
+    const float* gradient = nullptr;                              // of all of them, or of the rows; null: zeros
+    std::optional<std::span<const int64_t>> rows = std::nullopt;  // in rising order: Optimizer::StepRows
+    int64_t width = 0;                                            // elements of a row
   };
 
   // Waits until the state is there.
@@ -44,7 +47,8 @@ class OptimizerOnGpu {
   OptimizerOnGpu(const OptimizerOnGpu&) = delete;
   OptimizerOnGpu& operator=(const OptimizerOnGpu&) = delete;
 
-  // Queued on the buffers' streams. REQUIRES: no buffer comes twice.
+  // Queued on the buffers' streams. Rows whose numbers follow each other are a tensor of their own to the kernel: what
+  // has many rows takes many launches. REQUIRES: no buffer comes twice; rows are the buffer's.
   absl::Status Step(std::span<const Update> updates);
 
   absl::Status SetLearningRate(float learning_rate);
@@ -64,6 +68,7 @@ class OptimizerOnGpu {
 
   OptimizerOnGpu(std::shared_ptr<device::Gpu> gpu, const OptimizerConfig& config);
   absl::Status Open(std::span<const Buffer> buffers, TimePoint deadline);
+  void AddTo(std::vector<device::kernels::Weights>& tensors, const Slot& slot, const Update& update) const;
   absl::Status Await(TimePoint deadline);
   absl::Status AwaitUses(TimePoint deadline);
   absl::Status Fill(std::vector<float> state, TimePoint deadline);

@@ -88,7 +88,8 @@ absl::StatusOr<int> DistributedOptimizer::Register(std::string_view name, std::s
   return index;
 }
 
-absl::StatusOr<int> DistributedOptimizer::RegisterRows(std::string_view name, std::span<float> weights, int64_t rows) {
+absl::StatusOr<int> DistributedOptimizer::RegisterRows(std::string_view name, std::span<float> weights, int64_t rows,
+                                                       const Device& device) {
   if (servers_ != nullptr) {
     return absl::InvalidArgumentError(
         "parameter servers take no gradients as rows of weights: they have tables, by servers()->RegisterTable");
@@ -99,8 +100,9 @@ absl::StatusOr<int> DistributedOptimizer::RegisterRows(std::string_view name, st
                                                    " weights, which are not ", rows, " rows"));
   }
   const std::array<int64_t, 2> shape = {rows, rows > 0 ? count / rows : 0};
-  ASSIGN_OR_RETURN(const int index, reducer_->RegisterRows(name, shape));
-  parameters_.push_back({.name = std::string(name), .index = index, .weights = weights, .rows = rows});
+  ASSIGN_OR_RETURN(const int index, reducer_->RegisterRows(name, shape, DType::kF32, device));
+  parameters_.push_back(
+      {.name = std::string(name), .index = index, .weights = weights, .rows = rows, .device = device});
   return index;
 }
 
@@ -121,7 +123,9 @@ absl::Status DistributedOptimizer::MakeOnGpu() {
   ASSIGN_OR_RETURN(const internal::OpenedGpu opened, runtime.gpus().Get(parameters_[0].device.gpu));
   std::vector<internal::WeightsOnGpu::Tensor> tensors;
   for (const Parameter& parameter : parameters_) {
+    const int64_t rows = parameter.rows.value_or(0);
     tensors.push_back({.weights = ViewOf(parameter.weights, parameter.device),
+                       .width = rows > 0 ? std::ssize(parameter.weights) / rows : 0,
                        .velocity = reducer_->carries_momentum(parameter.index)});
   }
   ASSIGN_OR_RETURN(on_gpu_,
@@ -253,7 +257,15 @@ absl::Status DistributedOptimizer::Update(std::span<const size_t> parameters) {
     return absl::OkStatus();
   }
   std::vector<internal::WeightsOnGpu::Result> results;
-  for (const size_t i : parameters) results.push_back({i, reducer_->result(parameters_[i].index)});
+  for (const size_t i : parameters) {
+    const Parameter& parameter = parameters_[i];
+    if (parameter.rows) {
+      const RowsView result = reducer_->result_rows(parameter.index);
+      results.push_back({i, result.values, result.rows});
+    } else {
+      results.push_back({i, reducer_->result(parameter.index)});
+    }
+  }
   return on_gpu_->Update(results);
 }
 

@@ -35,7 +35,7 @@ absl::Status WeightsOnGpu::Open(const OptimizerConfig& config) {
   decays_ = MomentumIn(config).weight_decay != 0;
   std::vector<OptimizerOnGpu::Buffer> own, plain;
   bool any = false;
-  for (const auto& [weights, velocity] : tensors_) {
+  for (const auto& [weights, width, velocity] : tensors_) {
     any = any || velocity;
     own.push_back({.count = velocity && !decays_ ? 0 : weights.count, .stream = weights.device.stream});
     plain.push_back({.count = velocity ? weights.count : 0, .stream = weights.device.stream});
@@ -50,12 +50,14 @@ absl::Status WeightsOnGpu::Open(const OptimizerConfig& config) {
 // The rules are linear in gradient and weight decay: a velocity has the one, and the other is added here.
 absl::Status WeightsOnGpu::Update(std::span<const Result> results) {
   std::vector<OptimizerOnGpu::Update> own, plain;
-  for (const auto& [tensor, gradient] : results) {
-    auto* const weights = static_cast<float*>(tensors_[tensor].weights.data);
+  for (const auto& [number, gradient, rows] : results) {
+    const Tensor& tensor = tensors_[number];
+    auto* const weights = static_cast<float*>(tensor.weights.data);
     const auto* const given = static_cast<const float*>(gradient.data);
-    const bool velocity = tensors_[tensor].velocity;
-    if (!velocity || decays_) own.push_back({tensor, weights, velocity ? nullptr : given});
-    if (velocity) plain.push_back({tensor, weights, given});
+    if (!tensor.velocity || decays_) {
+      own.push_back({number, weights, tensor.velocity ? nullptr : given, rows, tensor.width});
+    }
+    if (tensor.velocity) plain.push_back({number, weights, given, rows, tensor.width});
   }
   RETURN_IF_ERROR(own_->Step(own));
   if (plain_ != nullptr) RETURN_IF_ERROR(plain_->Step(plain));
@@ -65,9 +67,10 @@ absl::Status WeightsOnGpu::Update(std::span<const Result> results) {
 // A gradient may have been given on another stream than its weights', on which it is written anew.
 absl::Status WeightsOnGpu::LetGo(std::span<const Result> results) {
   std::set<std::pair<device::Gpu::Stream, device::Gpu::Stream>> pairs;
-  for (const auto& [tensor, gradient] : results) {
-    device::Gpu::Stream const reads = tensors_[tensor].weights.device.stream;
-    if (gradient.device.stream != reads) pairs.emplace(reads, gradient.device.stream);
+  for (const Result& result : results) {
+    device::Gpu::Stream const reads = tensors_[result.tensor].weights.device.stream;
+    device::Gpu::Stream const writes = result.gradient.device.stream;
+    if (writes != reads) pairs.emplace(reads, writes);
   }
   for (const auto& [reads, writes] : pairs) {
     RETURN_IF_ERROR(gpu_->Record(read_, reads));

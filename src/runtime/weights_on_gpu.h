@@ -4,7 +4,9 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -24,13 +26,15 @@ class WeightsOnGpu {
  public:
   struct Tensor {
     TensorView weights{};
+    int64_t width = 0;      // of a row, where its results are rows
     bool velocity = false;  // its results are velocities: GradientReducer::carries_momentum
   };
 
   // The result of a step for a tensor, by its number: where the gradient was given.
   struct Result {
     size_t tensor = 0;
-    TensorView gradient{};
+    ConstTensorView gradient{};
+    std::optional<std::span<const int64_t>> rows = std::nullopt;  // those that `gradient` is of
   };
 
   // `timeout`: how long what has to wait for the GPU waits for it. Errors: OptimizerOnGpu::Create's.
