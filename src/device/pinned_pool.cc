@@ -15,7 +15,6 @@ namespace {
 
 constexpr int64_t kPage = 4096;
 constexpr std::align_val_t kAlignment{kPage};
-constexpr std::chrono::seconds kLongestRest{2};  // that its end waits for the GPU
 
 }  // namespace
 

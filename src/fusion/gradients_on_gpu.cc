@@ -18,7 +18,6 @@ namespace {
 using device::Gpu;
 using device::Segment;
 
-constexpr std::chrono::seconds kLongestRest{2};  // that its end waits for the GPU
 constexpr int64_t kNumberBytes = static_cast<int64_t>(Gpu::kSquareParts * sizeof(double));
 
 }  // namespace
@@ -63,7 +62,7 @@ absl::Status GradientsOnGpu::Open() {
 
 // Gpu::Free waits for work that uses the memory: it stays the process's where that does not end.
 GradientsOnGpu::~GradientsOnGpu() {
-  if (done_ == nullptr || AwaitOwn(std::chrono::steady_clock::now() + kLongestRest).ok()) {
+  if (done_ == nullptr || AwaitOwn(std::chrono::steady_clock::now() + device::kLongestRest).ok()) {
     gpu_->Free(memory());
     if (sums_ != nullptr) gpu_->Free(sums_);
     if (squares_ != nullptr) gpu_->Free(squares_);

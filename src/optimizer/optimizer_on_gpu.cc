@@ -15,8 +15,7 @@ namespace gyre {
 
 namespace {
 
-constexpr std::chrono::seconds kLongestRest{2};  // that its end waits for the GPU
-constexpr size_t kAlignment = 64;                // floats that accumulators begin on multiples of
+constexpr size_t kAlignment = 64;  // floats that accumulators begin on multiples of
 
 }  // namespace
 
@@ -55,7 +54,7 @@ absl::Status OptimizerOnGpu::Open(std::span<const Buffer> buffers, TimePoint dea
 // Buffers' streams need not be there any more.
 OptimizerOnGpu::~OptimizerOnGpu() {
   if (done_ != nullptr) {
-    if (AwaitUses(std::chrono::steady_clock::now() + kLongestRest).ok()) {
+    if (AwaitUses(std::chrono::steady_clock::now() + device::kLongestRest).ok()) {
       if (state_ != nullptr) gpu_->Free(state_);
     } else {
       (void)staging_.release();  // NOLINT(bugprone-unused-return-value): the GPU may read it yet

@@ -14,9 +14,8 @@ namespace gyre::internal {
 
 namespace {
 
-constexpr std::chrono::seconds kLongestRest{2};  // that its end waits for the GPU
-constexpr size_t kMostPackers = 256;             // groups may have other names every time
-constexpr int64_t kLeastBuffer = 1 << 20;        // bytes
+constexpr size_t kMostPackers = 256;       // groups may have other names every time
+constexpr int64_t kLeastBuffer = 1 << 20;  // bytes
 
 std::vector<device::Segment> SegmentsOf(const NamedStep& step, std::span<const NamedBuffers* const> buffers) {
   const std::vector<int64_t> places = PlacesOf(step.parts);
@@ -45,7 +44,7 @@ absl::Status NamedGpu::Open() {
 NamedGpu::~NamedGpu() {
   if (done_ != nullptr) {
     const bool marked = gpu_->Record(done_, stream_).ok();
-    const auto rests = device::AwaitEvent(*gpu_, done_, std::chrono::steady_clock::now() + kLongestRest);
+    const auto rests = device::AwaitEvent(*gpu_, done_, std::chrono::steady_clock::now() + device::kLongestRest);
     if (marked && rests.ok() && *rests) {
       for (void* memory : outgrown_) gpu_->Free(memory);
       if (buffer_ != nullptr) gpu_->Free(buffer_);

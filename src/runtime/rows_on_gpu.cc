@@ -18,8 +18,6 @@ namespace gyre::internal {
 
 namespace {
 
-constexpr std::chrono::seconds kLongestRest{2};  // that its end waits for the GPU
-
 // Rows whose numbers follow each other are one segment.
 std::vector<device::Segment> SegmentsOf(const RowsView& rows, const fusion::RowShape& shape, void* values) {
   std::vector<device::Segment> segments;
@@ -39,7 +37,7 @@ std::vector<device::Segment> SegmentsOf(const RowsView& rows, const fusion::RowS
 
 // What the program has queued may read results yet: freed once that has been done, or not at all.
 RowsOnGpu::~RowsOnGpu() {
-  const auto deadline = std::chrono::steady_clock::now() + kLongestRest;
+  const auto deadline = std::chrono::steady_clock::now() + device::kLongestRest;
   bool rests = true;
   for (const auto& gradient : by_place_) {
     if (gradient == nullptr) continue;
@@ -100,7 +98,7 @@ void RowsOnGpu::Give(int place, const RowsView& given) {
   }
 }
 
-absl::StatusOr<bool> RowsOnGpu::Arrive(const std::vector<int>& places, RowExchange& exchange) {
+absl::StatusOr<bool> RowsOnGpu::AreThere(const std::vector<int>& places) {
   std::lock_guard lock(mutex_);
   RETURN_IF_ERROR(failure_);
   for (const int place : places) {
@@ -110,8 +108,19 @@ absl::StatusOr<bool> RowsOnGpu::Arrive(const std::vector<int>& places, RowExchan
       if (!there) return false;
     }
   }
+  return true;
+}
+
+std::vector<RowsOnGpu::Pending> RowsOnGpu::TakePending(int place) {
+  std::lock_guard lock(mutex_);
+  return std::exchange(by_place_[static_cast<size_t>(place)]->pending, {});
+}
+
+absl::StatusOr<bool> RowsOnGpu::Arrive(const std::vector<int>& places, RowExchange& exchange) {
+  ASSIGN_OR_RETURN(const bool there, AreThere(places));
+  if (!there) return false;
   for (const int place : places) {
-    for (const Pending& pending : std::exchange(by_place_[static_cast<size_t>(place)]->pending, {})) {
+    for (const Pending& pending : TakePending(place)) {
       const void* const values = pending.values != nullptr ? pending.values->memory : nullptr;
       exchange.Give(place, {pending.rows, {values, pending.count, pending.dtype}});
       if (pending.values != nullptr) pool_.Give(pending.values);

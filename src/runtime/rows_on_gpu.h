@@ -71,6 +71,8 @@ class RowsOnGpu {
 
   absl::Status CheckHere(const Device& device) const;
   absl::StatusOr<Pending> Copy(const RowsView& given);
+  absl::StatusOr<bool> AreThere(const std::vector<int>& places);
+  std::vector<Pending> TakePending(int place);
   absl::Status BringOne(Gradient& gradient, const RowsView& rows);
   absl::Status MakeRoom(Gradient& gradient, int64_t bytes);
   const Gradient& at(int place) const { return *by_place_[static_cast<size_t>(place)]; }
