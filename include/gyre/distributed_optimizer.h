@@ -28,6 +28,7 @@
 #include "gyre/options.h"
 #include "gyre/parameter_server.h"
 #include "gyre/reducer.h"
+#include "gyre/tensor.h"
 
 namespace gyre {
 
@@ -110,8 +111,8 @@ class GYRE_EXPORT DistributedOptimizer {
   absl::Status Missing(int index);
 
   // Waits for the averages and updates all weights, unless the step was skipped (ReducerOptions::skip_non_finite) or
-  // was only added up (ReducerOptions::accumulate). On a GPU nothing waits: the updates are queued on the streams that
-  // weights were registered with, and give the same bits as on the host.
+  // was only added up (ReducerOptions::accumulate). On a GPU the updates are queued on the streams that weights were
+  // registered with, which nobody waits for, and give the same bits as on the host.
   absl::StatusOr<StepSummary> Step();
 
   // Waits for one average and updates its weights alone, so that its layer's forward pass can begin while others still

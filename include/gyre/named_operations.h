@@ -7,9 +7,8 @@
 // submitted holds the others up for no longer than half their time-outs.
 //
 // Status of an operation, the same on all ranks that have submitted it:
-//   kInvalidArgument     ranks submitted it differently (what, dtype, count, reduction, scales, root, group, on the
-//   host
-//                        or on a GPU), one had wrong arguments, or a rank that it needs has joined: says who and what
+//   kInvalidArgument     ranks submitted it differently (what, dtype, count, reduction, scales, root, group, host or
+//                        GPU), one had wrong arguments, or a rank that it needs has joined: says who and what
 //   kDeadlineExceeded    names the tensor and the ranks that did not submit it within the time-out of the first who
 //   did.
 //                        Those learn the same when they submit it, so that names stay in step

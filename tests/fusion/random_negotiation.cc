@@ -73,7 +73,7 @@ class RandomNegotiation {
                                .dtype = static_cast<DType>(Between(0, kDTypeCount - 1)),
                                .op = static_cast<ReduceOp>(Between(0, kReduceOpCount - 1)),
                                .count = Between(0, 100)};
-      if (fused_) signature = {.op = signature.op, .count = signature.count, .on_gpu = true};
+      if (fused_) signature = {.count = signature.count, .on_gpu = true};
       // A root that has joined would be a fault of its own; a rank's own counts are drawn below.
       signature.root = joins_ ? longest_ : Between(0, size_ - 1);
       operations.emplace_back(absl::StrCat(prefix, i), signature);
