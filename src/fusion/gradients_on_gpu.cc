@@ -18,23 +18,9 @@ namespace {
 using device::Gpu;
 using device::Segment;
 
-bool Same(const std::vector<Segment>& ones, const std::vector<Segment>& others) {
-  return std::ranges::equal(ones, others, [](const Segment& one, const Segment& other) {
-    return one.data == other.data && one.count == other.count && one.first == other.first && one.dtype == other.dtype;
-  });
-}
-
-constexpr std::chrono::seconds kLongestRest{2};  // that its end waits for the GPU
 constexpr int64_t kNumberBytes = static_cast<int64_t>(Gpu::kSquareParts * sizeof(double));
 
 }  // namespace
-
-// How a part's tensors were given last, and the table of that: made where they were given so twice, for whoever has new
-// memory in each step would pay for a table each time.
-struct GradientsOnGpu::Gathered {
-  std::vector<Segment> segments;
-  std::unique_ptr<Gpu::Table> table;
-};
 
 absl::StatusOr<std::unique_ptr<GradientsOnGpu>> GradientsOnGpu::Create(std::shared_ptr<Gpu> gpu,
                                                                        std::vector<TensorInfo> tensors,
@@ -52,7 +38,7 @@ GradientsOnGpu::GradientsOnGpu(std::shared_ptr<Gpu> gpu, std::vector<TensorInfo>
     : Gradients(std::move(tensors), layout, memory, INT64_MAX, accumulate, 0),
       gpu_(std::move(gpu)),
       streams_(std::move(streams)),
-      gathered_(streams_.size()) {}
+      packers_(streams_.size()) {}
 
 absl::Status GradientsOnGpu::Open() {
   if (accumulate() > 1) {
@@ -76,12 +62,12 @@ absl::Status GradientsOnGpu::Open() {
 
 // Gpu::Free waits for work that uses the memory: it stays the process's where that does not end.
 GradientsOnGpu::~GradientsOnGpu() {
-  if (done_ == nullptr || AwaitOwn(std::chrono::steady_clock::now() + kLongestRest).ok()) {
+  if (done_ == nullptr || AwaitOwn(std::chrono::steady_clock::now() + device::kLongestRest).ok()) {
     gpu_->Free(memory());
     if (sums_ != nullptr) gpu_->Free(sums_);
     if (squares_ != nullptr) gpu_->Free(squares_);
   }
-  gathered_.clear();
+  packers_.clear();
   for (Gpu::Event event : given_events_) {
     if (event != nullptr) gpu_->DestroyEvent(event);
   }
@@ -201,46 +187,22 @@ std::vector<Segment> GradientsOnGpu::SegmentsOf(const Part& part) const {
   return segments;
 }
 
-// Null: they are to be copied one by one.
-absl::StatusOr<Gpu::Table*> GradientsOnGpu::TableOf(const Part& part, const std::vector<Segment>& segments) {
-  std::unique_ptr<Gathered>& known = gathered_[static_cast<size_t>(part.tensors[0])];
-  if (known == nullptr) known = std::make_unique<Gathered>();
-  const bool again = Same(known->segments, segments);
-  const bool converts =
-      std::ranges::any_of(segments, [&](const Segment& segment) { return segment.dtype != part.dtype; });
-  if (again && known->table != nullptr) return known->table.get();
-  known->table.reset();
-  known->segments = segments;
-  if (!again && !converts) return nullptr;
-  ASSIGN_OR_RETURN(device::PackTable table, device::MakePackTable(segments, part.dtype));
-  ASSIGN_OR_RETURN(known->table, gpu_->Upload(std::move(table), stream_));
-  return known->table.get();
-}
-
 absl::Status GradientsOnGpu::Gather(const Part& part) {
   const std::vector<Segment> segments = SegmentsOf(part);
   if (segments.empty()) return absl::OkStatus();
-  std::byte* const buffer = memory() + part.begin;
-  ASSIGN_OR_RETURN(const Gpu::Table* const table, TableOf(part, segments));
-  if (table != nullptr) return gpu_->Pack(*table, buffer, 1, stream_);
-  const int64_t element = DTypeSize(part.dtype);
-  for (const Segment& segment : segments) {
-    RETURN_IF_ERROR(gpu_->Copy(buffer + segment.first * element, segment.data, segment.count * element, stream_));
-  }
-  return absl::OkStatus();
+  return PackerOf(part).Pack(segments, memory() + part.begin, part.dtype);
 }
 
 absl::Status GradientsOnGpu::Scatter(const Part& part) {
   const std::vector<Segment> segments = SegmentsOf(part);
   if (segments.empty()) return absl::OkStatus();
-  const std::byte* const buffer = memory() + part.begin;
-  const Gathered* const known = gathered_[static_cast<size_t>(part.tensors[0])].get();
-  if (known != nullptr && known->table != nullptr) return gpu_->Unpack(*known->table, buffer, 1, stream_);
-  const int64_t element = DTypeSize(part.dtype);
-  for (const Segment& segment : segments) {
-    RETURN_IF_ERROR(gpu_->Copy(segment.data, buffer + segment.first * element, segment.count * element, stream_));
-  }
-  return absl::OkStatus();
+  return PackerOf(part).Unpack(segments, memory() + part.begin, part.dtype);
+}
+
+device::TensorPacker& GradientsOnGpu::PackerOf(const Part& part) {
+  std::unique_ptr<device::TensorPacker>& packer = packers_[static_cast<size_t>(part.tensors[0])];
+  if (packer == nullptr) packer = std::make_unique<device::TensorPacker>(*gpu_, stream_);
+  return *packer;
 }
 
 void GradientsOnGpu::Deliver(const Part& part) {

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "device/gpu.h"
+#include "device/tensor_packer.h"
 #include "fusion/gradients.h"
 
 namespace gyre::fusion {
@@ -56,8 +57,6 @@ class GradientsOnGpu final : public Gradients {
   absl::Status Finish();
 
  private:
-  struct Gathered;
-
   GradientsOnGpu(std::shared_ptr<device::Gpu> gpu, std::vector<TensorInfo> tensors, const Layout& layout,
                  std::byte* memory, std::vector<void*> streams, int accumulate);
   absl::Status Open();
@@ -65,7 +64,7 @@ class GradientsOnGpu final : public Gradients {
   absl::Status Mark(int tensor, void* stream);
   absl::Status WaitForHome(int tensor, void* stream);
   std::vector<device::Segment> SegmentsOf(const Part& part) const;
-  absl::StatusOr<device::Gpu::Table*> TableOf(const Part& part, const std::vector<device::Segment>& segments);
+  device::TensorPacker& PackerOf(const Part& part);
   absl::Status Gather(const Part& part);
   absl::Status Scatter(const Part& part);
   absl::Status AwaitOwn(TimePoint deadline);
@@ -79,9 +78,9 @@ class GradientsOnGpu final : public Gradients {
   std::byte* sums_ = nullptr;         // laid out like the memory; null where nothing is added up
   double* squares_ = nullptr;         // kSquareParts of them, and behind them a counter
   device::Gpu::Stream stream_ = nullptr;
-  device::Gpu::Event done_ = nullptr;                // on stream_
-  std::vector<device::Gpu::Event> given_events_;     // by tensor
-  std::vector<std::unique_ptr<Gathered>> gathered_;  // by the part's first tensor: how its tensors were given last
+  device::Gpu::Event done_ = nullptr;                           // on stream_
+  std::vector<device::Gpu::Event> given_events_;                // by tensor
+  std::vector<std::unique_ptr<device::TensorPacker>> packers_;  // by the part's first tensor
   std::mutex mutex_;
   absl::Status failure_;             // guarded by mutex_
   std::vector<void*> step_streams_;  // likewise: those, and the program's that gradients were given on in this step

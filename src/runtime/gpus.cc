@@ -9,6 +9,11 @@
 
 namespace gyre::internal {
 
+absl::StatusOr<std::shared_ptr<void>> AllocateOn(const std::shared_ptr<device::Gpu>& gpu, int64_t bytes) {
+  ASSIGN_OR_RETURN(void* const memory, gpu->Allocate(bytes));
+  return std::shared_ptr<void>(memory, [gpu](void* piece) { gpu->Free(piece); });
+}
+
 Gpus::Gpus() : open_(device::cuda::OpenGpu) {}
 
 Gpus& Gpus::Of(Communicator& communicator) {

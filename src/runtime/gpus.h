@@ -1,6 +1,7 @@
 // The GPUs of this process as its runtime knows them: opened at the first tensor that is on one.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -25,6 +26,9 @@ struct OpenedGpu {
   std::shared_ptr<device::Gpu> gpu;
   std::shared_ptr<staged::Rings> rings;
 };
+
+// A piece of the GPU's memory, freed with the last reference: Gpu::Allocate.
+absl::StatusOr<std::shared_ptr<void>> AllocateOn(const std::shared_ptr<device::Gpu>& gpu, int64_t bytes);
 
 // Thread-safe.
 class Gpus {

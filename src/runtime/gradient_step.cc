@@ -57,6 +57,7 @@ void GradientStep::Restart(int64_t number) {
   missing_ = -1;
   std::ranges::fill(waited_, Duration::zero());
   waits_.store(0);
+  waits_for_gpu_.store(false);
   seen_waits_ = 0;
   delivered_.store(0);
   SetDeadline(TimePoint::max());
@@ -124,9 +125,18 @@ const GradientStep::RowPart* GradientStep::RowsDue() const {
   return due ? &row_parts_[next_rows_] : nullptr;
 }
 
-bool GradientStep::MayLaunchNext() const {
+bool GradientStep::MayLaunchNext() {
   const RowPart* const rows = RowsDue();
-  return rows != nullptr ? readiness_.full(rows->bucket) : MayLaunch(next_);
+  return rows != nullptr ? readiness_.full(rows->bucket) && RowsThere(*rows) : MayLaunch(next_);
+}
+
+// True also where they never will be: Launch says so.
+bool GradientStep::RowsThere(const RowPart& rows) {
+  if (settings_.rows_on_gpu == nullptr) return true;
+  const auto there = settings_.rows_on_gpu->Arrive(rows.tensors, *settings_.rows);
+  rows_failure_ = there.status();
+  waits_for_gpu_.store(there.ok() && !*there);
+  return !waits_for_gpu_.load();
 }
 
 bool GradientStep::MayLaunch(size_t part) const {
@@ -147,6 +157,7 @@ bool GradientStep::PrepareLater() {
 // An error is this rank's own.
 absl::Status GradientStep::Launch() {
   if (const RowPart* const rows = RowsDue(); rows != nullptr) {
+    if (!rows_failure_.ok()) return Annotate(rows_failure_, NameOfNext());
     settings_.rows->Begin(rows->tensors);
     call_ = &rows_.emplace(communicator_, *settings_.rows, settings_.timeout);
   } else {
@@ -229,6 +240,7 @@ bool GradientStep::Deliver() {
 bool GradientStep::End(absl::Status status) {
   status_ = std::move(status);
   ended_ = true;
+  waits_for_gpu_.store(false);
   return true;
 }
 
@@ -274,8 +286,8 @@ bool GradientStep::CheckOwn(TimePoint now) {
     SetDeadline(TimePoint::max());  // what is left of the time of an earlier wait is not this one's
   }
   if (seen_waits_ % 2 == 0) return false;
-  if (deadline() == TimePoint::max()) SetDeadline(DeadlineAfter(now, settings_.timeout));
-  return now >= deadline() && FailLate();
+  if (own_deadline() == TimePoint::max()) SetDeadline(DeadlineAfter(now, settings_.timeout));
+  return now >= own_deadline() && FailLate();
 }
 
 bool GradientStep::FailLate() {
@@ -316,6 +328,7 @@ std::string GradientStep::Absent() const {
   for (int tensor = 0; tensor < static_cast<int>(gradients_.tensors().size()); ++tensor) {
     if (!readiness_.claimed(tensor)) absent.push_back(tensor);
   }
+  if (absent.empty() && waits_for_gpu_.load()) return "rows have not come from the GPU";
   if (absent.empty()) return "all gradients are ready or about to be";
   return absl::StrCat("gradients not ready: ", Names(gradients_.tensors(), absent));
 }

@@ -45,8 +45,7 @@ GradientReducer::State::~State() {
   if (memory_.data != nullptr) memory_.arena->Free(memory_.data);
 }
 
-absl::StatusOr<int> GradientReducer::State::Register(std::string_view name, std::span<const int64_t> shape, DType dtype,
-                                                     const Device& device) {
+absl::Status GradientReducer::State::CheckRegistration(std::string_view name, const Device& device) const {
   if (begun_) return absl::FailedPreconditionError("gradients are registered before Start");
   if (internal::IsPerThread(device)) {
     return absl::InvalidArgumentError(
@@ -56,6 +55,12 @@ absl::StatusOr<int> GradientReducer::State::Register(std::string_view name, std:
     return absl::InvalidArgumentError(absl::StrCat("gradient \"", absl::CHexEscape(ToAbsl(name)), "\" is on ",
                                                    PlaceOf(device), ", those before it on ", PlaceOf(devices_[0])));
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> GradientReducer::State::Register(std::string_view name, std::span<const int64_t> shape, DType dtype,
+                                                     const Device& device) {
+  RETURN_IF_ERROR(CheckRegistration(name, device));
   ASSIGN_OR_RETURN(const int index, registry_.Add(name, shape, dtype));
   devices_.push_back(device);
   return index;
@@ -92,7 +97,8 @@ absl::Status GradientReducer::State::Start() {
                                                                                     .postscale = postscale(),
                                                                                     .timeout = timeout_,
                                                                                     .compressor = compressor_.get(),
-                                                                                    .rows = rows_.get()});
+                                                                                    .rows = rows_.get(),
+                                                                                    .rows_on_gpu = rows_on_gpu_.get()});
   Follow(std::move(plan_));
   if (compressor_ != nullptr) compressor_->Restart(steps_ + 1);
   RETURN_IF_ERROR(PrepareToPlan());
@@ -113,7 +119,7 @@ absl::Status GradientReducer::State::MakeGradients(const fusion::Layout& layout)
                                                                     options_.accumulate));
     on_gpu_ = gradients.get();
     gradients_ = std::move(gradients);
-    return absl::OkStatus();
+    return row_shapes_.empty() ? absl::OkStatus() : MakeRowsOnGpu(opened.gpu);
   }
   RETURN_IF_ERROR(Allocate(layout.bytes));
   const int64_t own_call_bytes = communicator_->node_count() == 1 ? kOwnCallBytes : INT64_MAX;
@@ -451,15 +457,23 @@ absl::Status GradientReducer::State::FinishResults(StepSummary& summary) {
 }
 
 absl::Status GradientReducer::State::FinishOnGpu(StepSummary& summary) {
-  if (!options_.max_norm && !options_.skip_non_finite) return on_gpu_->Finish();
+  if (options_.max_norm || options_.skip_non_finite) RETURN_IF_ERROR(LookOnGpu(summary));
+  if (rows_on_gpu_ != nullptr) RETURN_IF_ERROR(rows_on_gpu_->Bring(*rows_));
+  return on_gpu_->Finish();
+}
+
+// Sums of rows are still on the host.
+absl::Status GradientReducer::State::LookOnGpu(StepSummary& summary) {
   const TimePoint deadline = DeadlineAfter(std::chrono::steady_clock::now(), timeout_);
   ASSIGN_OR_RETURN(const fusion::GradientsOnGpu::Facts facts, on_gpu_->Look(step_->parts(), deadline));
-  summary.norm = std::sqrt(facts.squares);
-  summary.skipped = options_.skip_non_finite && !facts.finite;
-  if (options_.max_norm && std::isfinite(facts.squares) && *summary.norm > *options_.max_norm) {
-    RETURN_IF_ERROR(on_gpu_->Scale(step_->parts(), *options_.max_norm / *summary.norm));
-  }
-  return on_gpu_->Finish();
+  const double of_rows = rows_->SumOfSquares(), squares = facts.squares + of_rows;
+  const bool finite = facts.finite && (std::isfinite(of_rows) || rows_->AllFinite());
+  summary.norm = std::sqrt(squares);
+  summary.skipped = options_.skip_non_finite && !finite;
+  if (!options_.max_norm || !std::isfinite(squares) || *summary.norm <= *options_.max_norm) return absl::OkStatus();
+  const double scale = *options_.max_norm / *summary.norm;
+  rows_->Scale(scale);
+  return on_gpu_->Scale(step_->parts(), scale);
 }
 
 absl::Status GradientReducer::State::Fail(absl::Status status) {

@@ -110,6 +110,7 @@ class FakeGpu final : public Gpu {
                       std::span<void* const> destinations, int64_t count, Stream stream) override;
   absl::Status CountNonFinite(ConstTensorView view, uint64_t* found, Stream stream) override;
   absl::Status AddSquares(ConstTensorView view, double* parts, Stream stream) override;
+  absl::Status Update(const UpdateRule& rule, std::span<const kernels::Weights> tensors, Stream stream) override;
   GpuCodecs& codecs() override { return codecs_; }
 
  private:
