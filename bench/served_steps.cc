@@ -131,6 +131,7 @@ absl::StatusOr<std::vector<double>> ServedRun::Train() {
   for (int64_t step = 0;; ++step) {
     compute.Begin();
     compute.Advance(workload_.compute_seconds * internal::SlowdownOf(slowdown_, world_.rank(), step));
+    compute.Finish();
     if (Since(start) > options_.seconds) break;
     RETURN_IF_ERROR(client_->PushPull());
     if (Since(start) > options_.seconds) break;

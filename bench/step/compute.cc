@@ -42,17 +42,29 @@ void Compute::Resume() {
 }
 
 void Compute::Advance(double flops) {
-  if (kind_ == ComputeKind::kNone) return;
   const Seconds more(flops / rate_);
-  if (kind_ == ComputeKind::kCpu) return Burn(more);
-  asked_ += more;
-  const auto due = begin_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(asked_);
-  if (due - std::chrono::steady_clock::now() > kGrain) std::this_thread::sleep_until(due);
+  switch (kind_) {
+    case ComputeKind::kNone: return;
+    case ComputeKind::kCpu:
+      owed_ += more;
+      if (owed_ >= kGrain) Burn();
+      return;
+    case ComputeKind::kSleep:
+      asked_ += more;
+      if (due() - std::chrono::steady_clock::now() > kGrain) std::this_thread::sleep_until(due());
+  }
 }
 
-void Compute::Burn(Seconds time) {
-  owed_ += time;
-  if (owed_ < kGrain) return;
+void Compute::Finish() {
+  if (kind_ == ComputeKind::kCpu) Burn();
+  if (kind_ == ComputeKind::kSleep) std::this_thread::sleep_until(due());
+}
+
+std::chrono::steady_clock::time_point Compute::due() const {
+  return begin_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(asked_);
+}
+
+void Compute::Burn() {
   const Seconds start = ProcessorTime();
   Seconds done(0);
   while (done < owed_) {

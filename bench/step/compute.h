@@ -27,13 +27,17 @@ class Compute {
   // What comes now cannot have begun before: it needs something that was not there.
   void Resume();
 
-  // Returns when so much more work is done.
+  // Returns when so much more work is done, or all but less than is worth a wait.
   void Advance(double flops);
+
+  // The pass ends: what Advance left is done too.
+  void Finish();
 
  private:
   using Seconds = std::chrono::duration<double>;
 
-  void Burn(Seconds time);
+  void Burn();  // what is owed
+  std::chrono::steady_clock::time_point due() const;
 
   const ComputeKind kind_;
   const double rate_;

@@ -58,6 +58,7 @@ absl::Status StepRun::Step(StepContender& contender) {
   if (!options_.early_forward) compute_.Advance(model_.forward_flops());
   for (const int i : order_) {
     compute_.Advance(kBackwardFactor * model_.parameters[static_cast<size_t>(i)].forward_flops);
+    if (i == order_.back()) compute_.Finish();
     RETURN_IF_ERROR(contender.Ready(i));
   }
   const bool by_layer = options_.early_forward && contender.waits_for_each();
@@ -76,6 +77,7 @@ absl::Status StepRun::NextForward(StepContender& contender, bool by_layer) {
     }
     compute_.Advance(model_.parameters[static_cast<size_t>(i)].forward_flops);
   }
+  compute_.Finish();
   return absl::OkStatus();
 }
 

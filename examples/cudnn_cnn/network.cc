@@ -236,7 +236,9 @@ absl::Status NetworkOf<T>::BackwardHead(const Ready& ready) {
 
 template <typename T>
 absl::Status NetworkOf<T>::Backward(const Unit& unit, const T* x, T* dy, T* dx, const Ready& ready) {
-  const auto gradient = [&](int i) { return parameters_[static_cast<size_t>(unit.weight + i)].gradient; };
+  const auto gradient = [&](int i) {
+    return parameters_[static_cast<size_t>(unit.weight) + static_cast<size_t>(i)].gradient;
+  };
   RETURN_IF_ERROR(
       Check(K::NormaliseBackward(unit.rows, unit.z, unit.relu ? unit.y : nullptr, dy, NormOf(unit), sums_,
                                  static_cast<float*>(gradient(1)), static_cast<float*>(gradient(2)), dz_, stream()),

@@ -10,6 +10,7 @@
 //     RETURN_IF_ERROR(optimizer->Step().status());           // waits for the averages and updates the weights
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -27,12 +28,14 @@
 #include "gyre/options.h"
 #include "gyre/parameter_server.h"
 #include "gyre/reducer.h"
+#include "gyre/tensor.h"
 
 namespace gyre {
 
 namespace internal {
 class ServerTraining;
-}
+class WeightsOnGpu;
+}  // namespace internal
 
 // With Strategy::kParameterServer the same program trains through parameter servers (gyre/parameter_server.h): weights
 // are those of the servers, Step pushes and pulls. Of ReducerOptions op, prescale, postscale and timeout count (kSum
@@ -71,13 +74,18 @@ class GYRE_EXPORT DistributedOptimizer {
   // index, which is the reducer's.
   absl::StatusOr<int> Register(std::string_view name, std::span<float> weights);
 
-  // The same with a shape, of as many elements: compression is of gradients of two dimensions or more.
-  absl::StatusOr<int> Register(std::string_view name, std::span<float> weights, std::span<const int64_t> shape);
+  // The same with a shape, of as many elements: compression is of gradients of two dimensions or more. `device`: where
+  // the weights are, and on a GPU, on which stream they are used; their gradient is on the same GPU and stream, and so
+  // is the optimizer's state (GradientReducer::Register). All weights of a rank are on one device; where one rank's are
+  // on a GPU, all ranks' are. kUnimplemented on a GPU with parameter servers.
+  absl::StatusOr<int> Register(std::string_view name, std::span<float> weights, std::span<const int64_t> shape,
+                               const Device& device = {});
 
   // The same for weights that are `rows` rows one after the other, whose gradient is given as some of them (ReadyRows).
   // Only rows that some rank gave are updated: Optimizer::StepRows says what that means for each rule.
   // kInvalidArgument also for weights that are not so many rows.
-  absl::StatusOr<int> RegisterRows(std::string_view name, std::span<float> weights, int64_t rows);
+  absl::StatusOr<int> RegisterRows(std::string_view name, std::span<float> weights, int64_t rows,
+                                   const Device& device = {});
 
   // Before Start, more can be registered with the reducer itself: it is reduced along with the gradients, and nothing
   // is updated from it. REQUIRES: strategy() is kAllreduce
@@ -93,17 +101,18 @@ class GYRE_EXPORT DistributedOptimizer {
   // kInvalidArgument also for hyperparameters out of their range (Optimizer::Create).
   absl::Status Start();
 
-  // After Start: where the gradient goes.
+  // After Start: where the gradient goes. Of weights on a GPU it is memory there, not the host's to touch.
   std::span<float> gradient(int index) const;
 
-  // GradientReducer's. `gradient` has as many elements as the weights.
+  // GradientReducer's. `gradient` has as many elements as the weights; `device`: where it is, and was written.
   absl::Status Ready(int index);
-  absl::Status Ready(int index, std::span<float> gradient);
+  absl::Status Ready(int index, std::span<float> gradient, const Device& device = {});
   absl::Status ReadyRows(int index, std::span<const int64_t> rows, ConstTensorView values);
   absl::Status Missing(int index);
 
   // Waits for the averages and updates all weights, unless the step was skipped (ReducerOptions::skip_non_finite) or
-  // was only added up (ReducerOptions::accumulate).
+  // was only added up (ReducerOptions::accumulate). On a GPU the updates are queued on the streams that weights were
+  // registered with, which nobody waits for, and give the same bits as on the host.
   absl::StatusOr<StepSummary> Step();
 
   // Waits for one average and updates its weights alone, so that its layer's forward pass can begin while others still
@@ -124,7 +133,9 @@ class GYRE_EXPORT DistributedOptimizer {
   // rank registered them. Local calls; the state is the same on all ranks that register in the same order. What
   // compression keeps is not, and so is no part of it: GradientReducer::SaveCompression, by reducer(). Of weights whose
   // results are velocities, the state has weight decay's part only: it goes on where they are velocities again. With
-  // kParameterServer the servers have it: Save gives nothing, Restore is kFailedPrecondition.
+  // kParameterServer the servers have it: Save gives nothing, Restore is kFailedPrecondition. Of weights on a GPU both
+  // wait for the GPU, and what one saved goes on on the other, or on the host; Save gives nothing where the GPU fails
+  // or does not get there within ReducerOptions::timeout (the log says why), Restore is kDeadlineExceeded then.
   std::vector<std::byte> Save() const;
   absl::Status Restore(std::span<const std::byte> state);
 
@@ -135,17 +146,21 @@ class GYRE_EXPORT DistributedOptimizer {
     std::span<float> weights = {};
     std::optional<int64_t> rows = std::nullopt;  // of those that are given as rows
     bool updated = false;                        // in this step, by StepOne
+    Device device = {};
   };
 
-  DistributedOptimizer(Communicator& communicator, const OptimizerConfig& config,
+  DistributedOptimizer(Communicator& communicator, const OptimizerConfig& config, std::chrono::milliseconds timeout,
                        std::unique_ptr<GradientReducer> reducer, std::unique_ptr<internal::ServerTraining> servers);
   absl::Status BroadcastWeights();
   absl::Status MakeOptimizers();
-  absl::Status Update(size_t parameter);
+  absl::Status MakeOnGpu();
+  absl::Status Update(std::span<const size_t> parameters);
+  absl::Status UpdateOnHost(size_t parameter);
   std::optional<size_t> Find(int index) const;
 
   Communicator* communicator_;
   const OptimizerConfig config_;
+  const std::chrono::milliseconds timeout_;                  // of what waits for a GPU
   const std::unique_ptr<GradientReducer> reducer_;           // null with parameter servers
   const std::unique_ptr<internal::ServerTraining> servers_;  // null without
   int64_t steps_ = 0;                                        // without
@@ -153,6 +168,8 @@ class GYRE_EXPORT DistributedOptimizer {
   std::optional<Optimizer> optimizer_;  // the config's; of velocities, their weight decay
   std::optional<Optimizer> plain_;      // of velocities, if there are any: without momentum
   std::vector<float> zeros_;            // gradients, where there is weight decay alone
+
+  std::unique_ptr<internal::WeightsOnGpu> on_gpu_;  // in place of these three
 };
 
 }  // namespace gyre

@@ -7,18 +7,25 @@
 // submitted holds the others up for no longer than half their time-outs.
 //
 // Status of an operation, the same on all ranks that have submitted it:
-//   kInvalidArgument     ranks submitted it differently (what, dtype, count, reduction, scales, root, group), one had
-//                        wrong arguments, or a rank that it needs has joined: says who and what
+//   kInvalidArgument     ranks submitted it differently (what, dtype, count, reduction, scales, root, group, host or
+//                        GPU), one had wrong arguments, or a rank that it needs has joined: says who and what
 //   kDeadlineExceeded    names the tensor and the ranks that did not submit it within the time-out of the first who
-//   did.
+//                        did.
 //                        Those learn the same when they submit it, so that names stay in step
+//   kUnimplemented, kUnavailable  of a tensor on a GPU, on this rank: CUDA cannot be used, says why; elsewhere it is
+//                        kInvalidArgument
 //   kAlreadyExists       an operation of that name is in flight on this rank; the others are not told
 //   kAborted             a rank was lost, or has destroyed its NamedOperations: nothing runs any more
 //   kFailedPrecondition  this rank has joined, or nothing runs any more
 //   others               as of Communicator's operations; nothing runs any more
-// After the first four the tensors are as they were and the others go on.
+// After the first five the tensors are as they were and the others go on.
 //
-// Thread-safe. Buffers must stay alive and untouched until the Work is done. Submitting never blocks.
+// Tensors may be on GPUs (tensor.h): on all ranks or on none, and of each rank on one GPU. What was queued on a
+// tensor's stream before it was submitted comes before the operation, what is queued once its Work has ended well comes
+// after it, and what is queued in between neither waits for it nor is waited for.
+//
+// Thread-safe. Buffers must stay alive and untouched until the Work is done. Submitting never blocks, but for the first
+// tensor on a GPU, which opens it.
 #pragma once
 
 #include <cstddef>
@@ -31,6 +38,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "gyre/arena.h"
 #include "gyre/communicator.h"
 #include "gyre/export.h"
 #include "gyre/tensor.h"
@@ -52,12 +60,17 @@ struct NamedTensor {
 struct Gathered {
   std::vector<std::byte> bytes;
   std::vector<int64_t> counts;  // elements by rank
+
+  // Of a tensor on a GPU, in place of bytes: memory there, on the input's stream, of at least as many elements. It is
+  // used again where it is large enough and the stream is the same; else it is freed, which waits for work that uses
+  // it.
+  Buffer on_gpu{};
 };
 
 // Of this rank, since Create.
 struct NamedStatistics {
   int64_t control_messages = 0;   // sent, to agree: none while the order is frozen
-  int64_t agreements = 0;         // over several hosts: exchanges of one byte, one before each frozen operation
+  int64_t agreements = 0;         // over several hosts: exchanges of one byte, one before each frozen call
   int64_t operations = 0;         // carried out
   int64_t frozen_operations = 0;  // of these, in a frozen order
   int64_t freezes = 0;            // how often the order was frozen
@@ -84,11 +97,13 @@ class GYRE_EXPORT NamedOperations {
   Work Broadcast(std::string_view name, TensorView in_out, int root, const CallOptions& options = {});
 
   // A group, all or nothing: none runs before all ranks have submitted all of it, and then they run in this order. The
-  // Work ends when all have, with the first error.
+  // Work ends when all have, with the first error. On GPUs, tensors of one dtype that are next to each other in it
+  // travel as one, of 64 MiB at most: their sums may then be rounded in another order than those of each alone.
   Work AllReduce(std::span<const NamedTensor> group, const ReduceOptions& options = {});
 
   // This rank has run out of data. Until all ranks have joined, it contributes to what the others submit: zeros to
-  // sums, what is neutral to min, max and product (which then take no prescale), nothing to allgathers. Averages are
+  // sums, what is neutral to min, max and product (which then take no prescale), nothing to allgathers; to what is on
+  // GPUs, from the one that its own tensors were on, which it must have brought before (kInvalidArgument). Averages are
   // over the ranks that have data. The Work ends when all have joined, without a time-out. *last_rank, if given: who
   // joined last; it must live until then. Until then this rank submits nothing.
   Work Join(int* last_rank = nullptr);

@@ -158,18 +158,19 @@ class GYRE_EXPORT GradientReducer {
                                const Device& device = {});
 
   // Before Start. A gradient that is given as some of the shape[0] rows of its parameter (ReadyRows), as an embedding's
-  // is. Returns its index, of the same series. It has no memory in buckets. Errors as Register; kInvalidArgument also
-  // for a shape without dimensions, kUnimplemented beside gradients on a GPU.
-  absl::StatusOr<int> RegisterRows(std::string_view name, std::span<const int64_t> shape, DType dtype = DType::kF32);
+  // is. Returns its index, of the same series. It has no memory in buckets. `device`: where its values are; on a GPU
+  // its results are read on that stream. Errors as Register; kInvalidArgument also for a shape without dimensions.
+  absl::StatusOr<int> RegisterRows(std::string_view name, std::span<const int64_t> shape, DType dtype = DType::kF32,
+                                   const Device& device = {});
 
   // Collective: agrees with all ranks on the set of gradients and on the options, makes their memory, and where buckets
-  // are to be planned by cost, times a few allreduces (1 ms within a host; over slow networks, about 0.1 s).
+  // are to be planned by cost, times a few allreduces, of 16 KiB to 8 MiB, until one takes 10 ms.
   //   kInvalidArgument     the first difference between two ranks, named with both ranks, on all ranks; or a plan
   //                        (ReducerOptions::plan) for other gradients; or one by need (ReducerOptions::priorities)
   //                        where gradients are compressed or on a GPU
   //   kDataLoss            the plan is no plan
   //   kResourceExhausted   the arena, or the GPU, has no room
-  //   kUnimplemented       compression of gradients on a GPU
+  //   kUnimplemented       a compression that is not there for gradients on a GPU: docs/gpu.md
   absl::Status Start();
 
   // After Start: where gradient `index` lives in memory that the host's ranks share, or on the GPU, zero at first. What
@@ -202,19 +203,23 @@ class GYRE_EXPORT GradientReducer {
   // elements each in `values`; all others are zero. Rows that come more than once are added up, on one rank and over
   // all of them, always in the same order (by rank, then as given), so that all ranks get the same bits. Both are
   // copied before it returns. `values` may have another floating-point dtype. No rows are fine.
-  // Rows travel when their bucket is full, behind its dense gradients, in two calls for all row gradients of the
-  // bucket: how many rows each rank has of each, and the rows. Every rank gets all of them: if a step touches more
-  // than a small part of the parameter, a dense gradient costs less.
-  // Errors as Ready; kInvalidArgument also names a row that there is not: the gradient is then not ready.
+  // On a GPU are the values, the numbers are the host's. The values are those that are there once all has been done
+  // that was queued before on their stream, on which they may be overwritten from then on. They are added up on the
+  // host, and the sums come back to the GPU: rows are to be few there. Rows travel when their bucket is full, behind
+  // its dense gradients, in two calls for all row gradients of the bucket: how many rows each rank has of each, and the
+  // rows. Every rank gets all of them: if a step touches more than a small part of the parameter, a dense gradient
+  // costs less. Errors as Ready; kInvalidArgument also names a row that there is not: the gradient is then not ready.
   absl::Status ReadyRows(int index, std::span<const int64_t> rows, ConstTensorView values);
 
   // After a Wait or WaitFor that reduced it, and until the next one that does: the result of a row gradient, which is
   // the rows that any rank gave, each once, in rising order, averaged (or summed) and clipped as dense gradients are.
-  // An average is over all ranks, not over those that gave the row. Empty for another index.
+  // An average is over all ranks, not over those that gave the row. On a GPU, the values are to be read on the stream
+  // of RegisterRows. Empty for another index.
   RowsView result_rows(int index) const;
 
   // The same as all elements of the parameter, zeros between them. `dense` has as many elements; its dtype may be
-  // another floating-point one. kInvalidArgument if not, or for another index.
+  // another floating-point one, and it is on the device of RegisterRows, on any stream. kInvalidArgument if not, or for
+  // another index; and on a GPU for kF64 from another dtype, or another from it.
   absl::Status ScatterRows(int index, TensorView dense) const;
 
   // Waits for one gradient: returns as soon as its result is there (result(index)), helping to reduce what comes
@@ -249,7 +254,8 @@ class GYRE_EXPORT GradientReducer {
 
   // What this rank keeps for later steps of what compression did not send: another on every rank. Between steps.
   // RestoreCompression takes what several ranks saved, of the same gradients: what N ranks saved goes on among M if
-  // rank r takes that of those of the N whose number is r modulo M. On failure nothing is changed.
+  // rank r takes that of those of the N whose number is r modulo M. On failure nothing is changed. Of gradients on a
+  // GPU both wait for it; where it fails, nothing is saved (the log says why), which RestoreCompression refuses.
   //   kDataLoss             cut short, altered, or not such a state
   //   kInvalidArgument      of other gradients or another compression; says which
   //   kFailedPrecondition   before Start

@@ -27,7 +27,7 @@ ALLOWED = {
 OUTSIDE = {"examples": set(), "bindings": set(), "bench": {"base", "compression", "device", "transport/sim", "collectives/pricing", "collectives/selection"}}
 # Folders of interchangeable backends: from outside, only their factory.h, and only where everything is put together.
 # transport/shm is none of them: a host's shared memory is what collectives/shm and the runtime stand on.
-BACKENDS = re.compile(r"^(transport/(?:tcp|ucx|sim)|collectives/(?:ipc|mpi|nccl|staged)|device/cuda)/(.+)$")
+BACKENDS = re.compile(r"^(transport/(?:tcp|ucx|sim)|collectives/(?:gpu_hierarchical|ipc|mpi|nccl|staged)|device/cuda)/(.+)$")
 COMPOSERS = {"runtime", "bench"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<(gyre/[^>]+)>)')

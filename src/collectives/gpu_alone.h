@@ -10,6 +10,7 @@ namespace gyre::internal {
 class GpuAlone final : public GpuBackend {
  public:
   std::string_view name() const override { return "alone"; }
+  bool Takes(const Call& /*call*/) const override { return true; }
   bool captures() const override { return true; }
   std::shared_ptr<Pollable> Make(const GpuCall& call) override;
 };

@@ -46,13 +46,21 @@ class GpuBackend {
 
   virtual std::string_view name() const = 0;  // "staged"
 
+  // Whether it can carry the call out, and should; alike on all ranks.
+  virtual bool Takes(const Call& call) const = 0;
+
   // Whether calls may have graphs: the same on all ranks.
   virtual bool captures() const { return false; }
 
   // The call's operation, to be polled at once: it is its communicator's turn. It has ended well once the streams of
   // the call's input and output wait for whatever of it is still queued on the GPU. It deals with deadlines, losses
-  // and given-up communicators as the host's operations do, and never blocks on the GPU.
+  // and given-up communicators as the host's operations do, and never blocks on the GPU. REQUIRES: Takes(call).
   virtual std::shared_ptr<Pollable> Make(const GpuCall& call) = 0;
+
+  // False: it has given up what it had queued, which has ended on the GPU in whatever came of it, and is about to break
+  // the communicator for it. For who hands results on to where nobody learns of that in time: asked when they are
+  // there.
+  virtual bool sound() const { return true; }
 };
 
 }  // namespace gyre::internal

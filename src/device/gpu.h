@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "device/gpu_memory.h"
+#include "device/gpu_update.h"
 #include "device/pack_table.h"
 #include "device/reduce.h"
 
@@ -105,6 +106,10 @@ class Gpu : public GpuMemory {
   // kInvalidArgument for other than floating-point dtypes.
   static constexpr int kSquareParts = 512, kSquareThreads = 256;  // parts; sums that each is the tree of
   virtual absl::Status AddSquares(ConstTensorView view, double* parts, Stream stream) = 0;
+
+  // One update of each tensor, which overlap nowhere: the bits that Optimizer gives on the host, but for the payloads
+  // of NaNs.
+  virtual absl::Status Update(const UpdateRule& rule, std::span<const kernels::Weights> tensors, Stream stream) = 0;
 
   // The kernels of compression. Lives as long as this.
   virtual GpuCodecs& codecs() = 0;

@@ -111,8 +111,8 @@ Layout Place(std::span<const GpuDgcTensor> given, double sparsity, std::byte* ba
 }
 
 template <typename T>
-absl::Status CopyAll(Gpu& gpu, T* to, const std::vector<T>& from) {
-  return gpu.Copy(to, from.data(), static_cast<int64_t>(from.size() * sizeof(T)), nullptr);
+absl::Status CopyAll(Gpu& gpu, T* to, const std::vector<T>& from, Gpu::Stream stream) {
+  return gpu.Copy(to, from.data(), static_cast<int64_t>(from.size() * sizeof(T)), stream);
 }
 
 }  // namespace
@@ -125,11 +125,14 @@ absl::StatusOr<std::unique_ptr<GpuDgc>> GpuDgc::Create(Gpu& gpu, std::span<const
     RETURN_IF_ERROR(Check(tensors[t], t, first != tensors.end() && first->momentum != nullptr));
   }
   std::unique_ptr<GpuDgc> made(new GpuDgc(gpu, options));
-  RETURN_IF_ERROR(made->Build(tensors));
+  ASSIGN_OR_RETURN(Gpu::Stream const stream, gpu.CreateStream());
+  const absl::Status built = made->Build(tensors, stream);
+  gpu.DestroyStream(stream);
+  RETURN_IF_ERROR(built);
   return made;
 }
 
-absl::Status GpuDgc::Build(std::span<const GpuDgcTensor> tensors) {
+absl::Status GpuDgc::Build(std::span<const GpuDgcTensor> tensors, Gpu::Stream stream) {
   ASSIGN_OR_RETURN(memory_, gpu_.Allocate(Place(tensors, options_.least_sparsity, nullptr).bytes));
   Layout layout = Place(tensors, options_.least_sparsity, static_cast<std::byte*>(memory_));
   std::vector<kernels::DgcTileRef> tiles;
@@ -138,13 +141,13 @@ absl::Status GpuDgc::Build(std::span<const GpuDgcTensor> tensors) {
   }
   const std::vector<std::byte> zeros(static_cast<size_t>(layout.cleared_bytes));
   const std::vector<DgcState> states(tensors.size());
-  RETURN_IF_ERROR(CopyAll(gpu_, static_cast<std::byte*>(memory_), zeros));
-  RETURN_IF_ERROR(CopyAll(gpu_, layout.states, states));
-  RETURN_IF_ERROR(CopyAll(gpu_, layout.table_tensors, layout.tensors));
-  RETURN_IF_ERROR(CopyAll(gpu_, layout.table_tiles, tiles));
+  RETURN_IF_ERROR(CopyAll(gpu_, static_cast<std::byte*>(memory_), zeros, stream));
+  RETURN_IF_ERROR(CopyAll(gpu_, layout.states, states, stream));
+  RETURN_IF_ERROR(CopyAll(gpu_, layout.table_tensors, layout.tensors, stream));
+  RETURN_IF_ERROR(CopyAll(gpu_, layout.table_tiles, tiles, stream));
   tensors_ = std::move(layout.tensors);
   table_ = layout.table;
-  return gpu_.Synchronize(nullptr);
+  return gpu_.Synchronize(stream);
 }
 
 GpuDgc::~GpuDgc() {

@@ -51,14 +51,18 @@ struct GpuDgcSummary {
 // Not thread-safe. Must be destroyed before its Gpu, once the work that was queued has been done.
 class GpuDgc {
  public:
-  // Blocks. Takes about 60 bytes for each element that is sent, and 16 KiB a tensor. kInvalidArgument names the tensor
-  // whose memory is missing or not aligned to 16 bytes (the gradient may lie anywhere), whose size is out of range, or
-  // that has momentum where the first has none.
+  // Blocks for the copies of its tables, behind nothing else that is queued anywhere. Takes about 60 bytes for each
+  // element that is sent, and 16 KiB a tensor. kInvalidArgument names the tensor whose memory is missing or not aligned
+  // to 16 bytes (the gradient may lie anywhere), whose size is out of range, or that has momentum where the first has
+  // none.
   static absl::StatusOr<std::unique_ptr<GpuDgc>> Create(Gpu& gpu, std::span<const GpuDgcTensor> tensors,
                                                         const GpuDgcOptions& options = {});
   ~GpuDgc();
   GpuDgc(const GpuDgc&) = delete;
   GpuDgc& operator=(const GpuDgc&) = delete;
+
+  // The GPU hangs: its memory stays taken when the object goes.
+  void Abandon() { memory_ = nullptr; }
 
   // Accumulates all gradients, and chooses the largest of each tensor. kInvalidArgument: a sparsity that is 0 or below
   // least_sparsity, where it chooses; a factor or scale that is not finite.
@@ -76,7 +80,7 @@ class GpuDgc {
 
  private:
   GpuDgc(Gpu& gpu, const GpuDgcOptions& options) : gpu_(gpu), options_(options) {}
-  absl::Status Build(std::span<const GpuDgcTensor> tensors);
+  absl::Status Build(std::span<const GpuDgcTensor> tensors, Gpu::Stream stream);
 
   Gpu& gpu_;
   const GpuDgcOptions options_;

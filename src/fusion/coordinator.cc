@@ -71,6 +71,7 @@ absl::Status Coordinator::OnReport(int from, const Report& report, TimePoint now
 absl::Status Coordinator::Announce(int from, const Announcement& announcement, TimePoint now, BrokenGroups& broken) {
   const auto me = static_cast<size_t>(from);
   const std::string& name = announcement.name;
+  if (announcement.signature.on_gpu) has_gpu_[me] = true;
   if (PayDebt(from, name)) return absl::OkStatus();
   auto [it, fresh] = entries_.try_emplace(name);
   Entry& entry = it->second;
@@ -162,6 +163,11 @@ absl::Status Coordinator::WhyNotWithout(const Entry& entry) const {
   if (absent.empty()) return absl::OkStatus();
   if (signature.kind == NamedKind::kBroadcast && Contains(absent, signature.root)) {
     return absl::InvalidArgumentError(absl::StrCat("its root, rank ", signature.root, ", has joined"));
+  }
+  for (const int32_t rank : absent) {
+    if (!signature.on_gpu || has_gpu_[static_cast<size_t>(rank)]) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rank ", rank, " joined before it had brought a tensor on a GPU, and has none to contribute with"));
   }
   const bool sums = signature.op == ReduceOp::kSum || signature.op == ReduceOp::kAverage;
   if (signature.kind == NamedKind::kAllReduce && !sums && signature.prescale != 1.0) {

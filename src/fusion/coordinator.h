@@ -24,7 +24,7 @@ namespace gyre::internal {
 
 class Coordinator {
  public:
-  explicit Coordinator(int size) : size_(size), joined_(static_cast<size_t>(size)) {}
+  explicit Coordinator(int size) : size_(size), joined_(static_cast<size_t>(size)), has_gpu_(joined_.size()) {}
 
   // Reports of a rank come in the order in which it made them. An error: the rank does not follow the protocol.
   absl::Status OnReport(int from, const Report& report, TimePoint now);
@@ -91,6 +91,7 @@ class Coordinator {
   std::map<std::string, Entry> entries_;
   std::map<std::string, std::vector<Debt>> debts_;  // by name, oldest first
   std::vector<bool> joined_;
+  std::vector<bool> has_gpu_;  // that it has brought a tensor on
   int joined_count_ = 0;
   uint64_t next_sequence_ = 0;
   TimePoint deadline_ = TimePoint::max();

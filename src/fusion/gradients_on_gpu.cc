@@ -1,17 +1,15 @@
 #include "fusion/gradients_on_gpu.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "device/gpu_wait.h"
 
 namespace gyre::fusion {
 
@@ -20,7 +18,6 @@ namespace {
 using device::Gpu;
 using device::Segment;
 
-constexpr std::chrono::seconds kLongestRest{2};  // that its end waits for the GPU
 constexpr int64_t kNumberBytes = static_cast<int64_t>(Gpu::kSquareParts * sizeof(double));
 
 }  // namespace
@@ -69,7 +66,7 @@ absl::Status GradientsOnGpu::Open() {
 
 // Gpu::Free waits for work that uses the memory: it stays the process's where that does not end.
 GradientsOnGpu::~GradientsOnGpu() {
-  const bool rests = done_ == nullptr || AwaitOwn(std::chrono::steady_clock::now() + kLongestRest).ok();
+  const bool rests = done_ == nullptr || AwaitOwn(std::chrono::steady_clock::now() + device::kLongestRest).ok();
   packings_.clear();
   if (rests) {
     from_->Free(memory());
@@ -258,19 +255,10 @@ void GradientsOnGpu::DropGraphs() {
 
 absl::Status GradientsOnGpu::AwaitOwn(TimePoint deadline) {
   RETURN_IF_ERROR(gpu_->Record(done_, stream_));
-  for (int looks = 0;; ++looks) {
-    ASSIGN_OR_RETURN(const bool done, gpu_->Done(done_));
-    if (done) return absl::OkStatus();
-    if (std::chrono::steady_clock::now() >= deadline) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("GPU ", gpu_->ordinal(), " had not finished what was queued for the gradients' norm"));
-    }
-    if (looks < 100) {
-      sched_yield();
-    } else {
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
-  }
+  ASSIGN_OR_RETURN(const bool done, device::AwaitEvent(*gpu_, done_, deadline));
+  if (done) return absl::OkStatus();
+  return absl::DeadlineExceededError(
+      absl::StrCat("GPU ", gpu_->ordinal(), " had not finished what was queued for the gradients' norm"));
 }
 
 absl::StatusOr<GradientsOnGpu::Facts> GradientsOnGpu::Look(std::span<const Part> parts, TimePoint deadline) {

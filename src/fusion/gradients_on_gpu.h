@@ -33,6 +33,9 @@ class GradientsOnGpu final : public Gradients {
   // kInvalidArgument for what cannot be given: a view that is elsewhere, or of a dtype that is not converted here.
   absl::Status Check(int tensor, const TensorView& view) const;
 
+  // What is done with buckets is queued on this stream, in the order of Prepare and Deliver.
+  Device own() const { return {.gpu = gpu_->ordinal(), .stream = stream_}; }
+
   TensorView home(int tensor) const override;
   void Give(int tensor) override;
   void Give(int tensor, TensorView view) override;  // REQUIRES: Check was OK
@@ -91,7 +94,6 @@ class GradientsOnGpu final : public Gradients {
   absl::Status AwaitOwn(TimePoint deadline);
   absl::StatusOr<uint64_t> CountNonFinite(std::span<const Part> parts, TimePoint deadline);
   void Note(const absl::Status& status);
-  Device own() const { return {.gpu = gpu_->ordinal(), .stream = stream_}; }
   void* sum(int tensor) const { return sums_ + layout().begins[static_cast<size_t>(tensor)]; }
 
   // Where a tensor was given last: what was queued there until then, `ready` marks. Of two on one stream, the one with

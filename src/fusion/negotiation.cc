@@ -30,6 +30,7 @@ void Write(WireWriter& writer, const NamedSignature& signature) {
   writer.U64(signature.group);
   writer.I32(signature.group_size);
   writer.I32(signature.group_index);
+  writer.U8(signature.on_gpu);
 }
 
 NamedSignature ReadSignature(WireReader& reader) {
@@ -44,6 +45,7 @@ NamedSignature ReadSignature(WireReader& reader) {
   signature.group = reader.U64();
   signature.group_size = reader.I32();
   signature.group_index = reader.I32();
+  signature.on_gpu = reader.U8() != 0;
   return signature;
 }
 
@@ -105,14 +107,15 @@ bool Agree(const NamedSignature& one, const NamedSignature& other) {
   const bool counts = one.kind == NamedKind::kAllGather || one.count == other.count;
   const auto rest = [](const NamedSignature& s) {
     return std::tuple(s.kind, s.dtype, s.op, s.root, std::bit_cast<uint64_t>(s.prescale),
-                      std::bit_cast<uint64_t>(s.postscale), s.group, s.group_size, s.group_index);
+                      std::bit_cast<uint64_t>(s.postscale), s.group, s.group_size, s.group_index, s.on_gpu);
   };
   return counts && rest(one) == rest(other);
 }
 
 std::string Describe(const NamedSignature& signature) {
   std::string text;
-  const std::string elements = absl::StrCat(ToAbsl(DTypeName(signature.dtype)), ", ", signature.count, " elements");
+  const std::string elements = absl::StrCat(ToAbsl(DTypeName(signature.dtype)), ", ", signature.count, " elements",
+                                            signature.on_gpu ? " on a GPU" : "");
   switch (signature.kind) {
     case NamedKind::kAllReduce:
       text = absl::StrCat("allreduce(", elements, ", ", ToAbsl(ReduceOpName(signature.op)));

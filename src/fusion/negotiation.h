@@ -38,6 +38,7 @@ struct NamedSignature {
   uint64_t group = 0;  // of the names of its group, in order; 0: it is in none
   int32_t group_size = 1;
   int32_t group_index = 0;
+  bool on_gpu = false;  // where the tensors are; else on the host
 };
 
 // Whether two ranks mean the same operation.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "fusion/fused_calls.h"
 
 namespace gyre::internal {
 
@@ -12,6 +13,12 @@ namespace {
 
 std::string Named(const std::string& name, const NamedSignature& signature) {
   return absl::StrCat("'", name, "' (", Describe(signature), ")");
+}
+
+std::string Named(const NamedStep& step) {
+  const std::string& first = step.parts.front().call.name;
+  if (step.parts.size() == 1) return absl::StrCat("tensor '", first, "'");
+  return absl::StrCat("tensors '", first, "' to '", step.parts.back().call.name, "' of a group");
 }
 
 bool Contains(const std::vector<int32_t>& ranks, int rank) {
@@ -152,25 +159,42 @@ std::optional<NamedStep> Negotiator::Apply(Decision& decision) {
   return std::nullopt;
 }
 
+// With those that travel in one call with it: a group's decisions come all at once.
 std::optional<NamedStep> Negotiator::Run(Decision& decision) {
-  NamedStep step{.call = {std::move(decision.name), decision.signature, std::move(decision.counts)},
-                 .absent = std::move(decision.ranks)};
-  const NamedCall& call = step.call;
+  NamedStep step{.absent = std::move(decision.ranks)};
+  const auto add = [&](Decision& one) {
+    return AddPart(step, {std::move(one.name), one.signature, std::move(one.counts)});
+  };
+  if (!add(decision)) return std::nullopt;
+  while (!decisions_.empty()) {
+    const Decision& next = decisions_.front();
+    if (next.kind != DecisionKind::kRun || next.ranks != step.absent || !Fuses(step.parts, next.signature)) break;
+    if (!add(decisions_.front())) return std::nullopt;
+    decisions_.pop_front();
+  }
+  return step;
+}
+
+// False: all has ended, for this rank has not submitted what it was decided to run.
+bool Negotiator::AddPart(NamedStep& step, NamedCall call) {
   if (cycles_.Begins(call.name)) cycles_.Close();
   if (step.absent.empty()) {
     cycles_.Add(call);
   } else {
     cycles_.Reset();
   }
+  NamedPart part{.call = std::move(call)};
   if (!Contains(step.absent, rank_)) {
-    const auto it = pending_.find(call.name);
+    const auto it = pending_.find(part.call.name);
     if (it == pending_.end() || !it->second.reported) {
-      End(absl::InternalError(absl::StrCat("it was decided to run '", call.name, "', which this rank did not submit")));
-      return std::nullopt;
+      End(absl::InternalError(
+          absl::StrCat("it was decided to run '", part.call.name, "', which this rank did not submit")));
+      return false;
     }
-    step.ticket = it->second.ticket;
+    part.ticket = it->second.ticket;
   }
-  return step;
+  step.parts.push_back(std::move(part));
+  return true;
 }
 
 void Negotiator::Fail(const Decision& decision) {
@@ -183,15 +207,15 @@ void Negotiator::OnStepEnded(const absl::Status& status) {
   const NamedStep step = *std::exchange(running_, std::nullopt);
   const bool may_differ = step.kind != NamedStep::Kind::kRun;
   if (!status.ok() && !(may_differ && absl::IsInvalidArgument(status))) {
-    const absl::Status why =
-        step.call.name.empty() ? status : Annotate(status, absl::StrCat("tensor '", step.call.name, "'"));
-    return End(why);
+    return End(step.parts.empty() ? status : Annotate(status, Named(step)));
   }
   if (may_differ && (!status.ok() || step.kind == NamedStep::Kind::kDeviate)) return Thaw();
-  if (step.ticket != 0) EndOne(step.call.name, absl::OkStatus());
+  for (const NamedPart& part : step.parts) {
+    if (part.ticket != 0) EndOne(part.call.name, absl::OkStatus());
+  }
   if (!may_differ) return;
-  ++position_;
-  ++frozen_calls_;
+  position_ += step.parts.size();
+  frozen_calls_ += step.parts.size();
   stall_reported_ = false;
   blocked_since_ = TimePoint::max();
 }
@@ -239,8 +263,14 @@ std::optional<NamedStep> Negotiator::NextFrozen() {
   const NamedCall& next = frontier();
   // A group that has begun is ended: all of it was submitted, here as elsewhere.
   if (!unfit_.empty() && next.signature.group_index == 0) return Deviate(absl::StrCat("brought ", unfit_));
-  if (const auto it = pending_.find(next.name); it != pending_.end()) {
-    return NamedStep{.kind = NamedStep::Kind::kFrozen, .ticket = it->second.ticket, .call = next, .absent = {}};
+  if (pending_.contains(next.name)) {
+    NamedStep step{.kind = NamedStep::Kind::kFrozen, .parts = {}, .absent = {}};
+    for (size_t i = place(); i < order_.size(); ++i) {
+      const auto it = pending_.find(order_[i].name);
+      if (it == pending_.end() || (!step.parts.empty() && !Fuses(step.parts, order_[i].signature))) break;
+      step.parts.push_back({.ticket = it->second.ticket, .call = order_[i]});
+    }
+    return step;
   }
   if (!stall_ || stall_->number < position_) return std::nullopt;
   return Deviate(stall_->text.empty() ? "brought nothing in time" : "");
@@ -254,7 +284,7 @@ NamedStep Negotiator::Deviate(const std::string& why) {
         absl::StrCat("rank ", rank_, " ", why, " where the frozen order has ", Named(next.name, next.signature));
     stall_untold_ = unreported_ = true;
   }
-  return {.kind = NamedStep::Kind::kDeviate, .ticket = 0, .call = {}, .absent = {}};
+  return {.kind = NamedStep::Kind::kDeviate, .parts = {}, .absent = {}};
 }
 
 void Negotiator::Thaw() {

@@ -25,14 +25,19 @@ struct Submission {
   Duration timeout{};
 };
 
+// An operation that is to be carried out.
+struct NamedPart {
+  uint64_t ticket = 0;  // 0: this rank has joined and contributes nothing
+  NamedCall call{};
+};
+
 // A collective call to make. kRun: all ranks make it. kFrozen: all ranks make it, or some of them kDeviate in its
 // place: then all these calls must end in kInvalidArgument, or in OK where nobody made it, and change no data.
 struct NamedStep {
   enum class Kind { kRun, kFrozen, kDeviate };
   Kind kind = Kind::kRun;
-  uint64_t ticket = 0;  // 0: this rank has joined and contributes nothing
-  NamedCall call{};
-  std::vector<int32_t> absent{};  // the ranks that contribute nothing
+  std::vector<NamedPart> parts{};  // what it carries out: several that travel as one (fused_calls.h); kDeviate: nothing
+  std::vector<int32_t> absent{};   // the ranks that contribute nothing
 };
 
 // An operation that has ended. A join's value is the rank that joined last.
@@ -98,12 +103,14 @@ class Negotiator {
 
   std::optional<NamedStep> Apply(Decision& decision);
   std::optional<NamedStep> Run(Decision& decision);
+  bool AddPart(NamedStep& step, NamedCall call);
   void Fail(const Decision& decision);
   void Freeze(const Decision& decision);
   std::optional<NamedStep> NextFrozen();
   NamedStep Deviate(const std::string& why);
   void Thaw();
-  const NamedCall& frontier() const { return order_[position_ % order_.size()]; }
+  size_t place() const { return position_ % order_.size(); }  // in the frozen order
+  const NamedCall& frontier() const { return order_[place()]; }
   bool Fits(const NamedSignature& signature, const NamedCall& call) const;
   void Notice(const std::string& name, const NamedSignature& signature);
   TimePoint NextStall() const;

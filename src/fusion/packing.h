@@ -4,13 +4,13 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "device/gpu.h"
 #include "device/gpu_graph.h"
+#include "device/tensor_packer.h"
 #include "gyre/dtype.h"
 
 namespace gyre::fusion {
@@ -21,7 +21,7 @@ class Packing {
   // Of the buffer of `dtype`; on `stream`, behind which a graph's launches come, and which waits for them. Both outlive
   // it, as `gpu`.
   Packing(device::Gpu& gpu, device::Gpu::Stream stream, void* buffer, DType dtype)
-      : gpu_(gpu), stream_(stream), buffer_(buffer), dtype_(dtype) {}
+      : gpu_(gpu), buffer_(buffer), dtype_(dtype), packer_(gpu, stream) {}
 
   // In this step these were given. Which of the three ways they go is decided here: whoever gives new memory in each
   // step goes by copies, for each table would have to be made; and what the graph has in its place changes with it.
@@ -44,25 +44,16 @@ class Packing {
   const std::shared_ptr<device::GpuGraph>& graph() const { return graph_; }
 
  private:
-  absl::Status MakeTable();
-  void DropTable();
-  absl::Status Choose();
-  template <typename Copy>
-  absl::Status CopyEach(const Copy& copy);
-
   device::Gpu& gpu_;
-  const device::Gpu::Stream stream_;
   void* const buffer_;
   const DType dtype_;
-  std::vector<device::Segment> segments_;        // of this step
-  std::vector<device::Segment> known_;           // of the latest step that had any
-  std::unique_ptr<device::Gpu::Table> table_;    // of known_; null: they are copied
+  device::TensorPacker packer_;
+  bool given_ = false;                           // any were, in this step; packer_ has those that were last
   std::shared_ptr<device::GpuGraph> capturing_;  // on captured_
   device::Gpu::Stream captured_ = nullptr;
   std::shared_ptr<device::GpuGraph> graph_;
-  bool packs_ = false;  // the graph can
-  std::optional<const device::Gpu::Table*>
-      graphs_table_;  // that the graph goes by, null: none; empty: one that is gone
+  bool packs_ = false;                                      // the graph can
+  std::shared_ptr<const device::Gpu::Table> graphs_table_;  // that the graph goes by; null: it leaves packing out
   bool in_graph_ = false;
 };
 

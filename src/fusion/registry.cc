@@ -38,13 +38,15 @@ absl::StatusOr<int> Registry::Add(std::string_view name, std::span<const int64_t
     return absl::InvalidArgumentError(
         absl::StrCat("gradient ", quoted, " cannot be of ", ToAbsl(DTypeName(dtype)), ": f32, f64, f16 or bf16"));
   }
-  int64_t count = 1;
+  int64_t count = 1, without_zeros = 1;  // the latter bounds any part of the shape, such as a row
   for (const int64_t dimension : shape) {
-    if (dimension < 0 || (dimension > 0 && count > kMostElements / dimension)) {
-      return absl::InvalidArgumentError(absl::StrCat("gradient ", quoted, " of shape [", absl::StrJoin(shape, ", "),
-                                                     "]: dimensions must be 0 or more, and elements at most 2^40"));
+    if (dimension < 0 || (dimension > 0 && without_zeros > kMostElements / dimension)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("gradient ", quoted, " of shape [", absl::StrJoin(shape, ", "),
+                       "]: dimensions must be 0 or more, and those above 0 multiply to at most 2^40"));
     }
     count *= dimension;
+    without_zeros *= std::max<int64_t>(dimension, 1);
   }
   if (by_name_.contains(name))
     return absl::InvalidArgumentError(absl::StrCat("there is a gradient ", quoted, " already"));

@@ -100,8 +100,8 @@ void LocalCrew::OnEvent(PollKey key) {
 // For good.
 void LocalCrew::Ended(RankEnd end) {
   if (!end.server && --working_ == 0) EndServers();
-  // Without ranks, how a server ends tells nothing of the job.
-  if (end.server && (!end.failed() || working_ == 0)) return;
+  // Without ranks, or in a job that is to end, how a server ends tells nothing.
+  if (end.server && (!end.failed() || end.asked_to || working_ == 0)) return;
   if (end.server) end.rank -= options_.ranks;
   events_.OnRankEnded(std::move(end));
 }

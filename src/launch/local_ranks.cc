@@ -67,6 +67,7 @@ std::optional<RankEnd> LocalRanks::OnReadable(uint32_t index) {
   rank.alive = false;
   --alive_;
   poller_.Remove(rank.pidfd.get());
+  rank.pidfd.Reset();  // one that is started again has another
   ReadExecErrors();
   RankEnd end{.rank = rank.rank, .pid = rank.pid, .when = Now()};
   if (info.si_code == CLD_EXITED) end.code = info.si_status;

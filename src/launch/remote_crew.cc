@@ -143,9 +143,9 @@ void RemoteCrew::LoseRanks(const Host& host) {
   }
 }
 
-// Without ranks, how a server ends tells nothing of the job.
+// Without ranks, or in a job that is to end, how a server ends tells nothing.
 void RemoteCrew::EndOfServer(RankEnd end) {
-  if (alive_ == 0 || !end.failed()) return;
+  if (alive_ == 0 || !end.failed() || (end.asked_to && !end.lost)) return;
   end.rank -= size_;
   end.server = true;
   events_.OnRankEnded(std::move(end));

@@ -49,7 +49,7 @@ std::string StrategyVariable(const std::vector<std::string>& exports, const std:
                              uint64_t life);
 
 // `gyrerun serve NUMBER LIFE FOLDER`: one server, until SIGTERM. Standard input is its listener; it finds its job as a
-// rank does. Returns the exit code.
+// rank does. Returns the exit code, which is never 0: a server has no end of its own.
 int Serve(const std::vector<std::string>& arguments);
 
 }  // namespace gyre::launch

@@ -1,70 +1,20 @@
 #include "gyre/optimizer.h"
 
-#include <cmath>
-#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "optimizer/config.h"
 #include "optimizer/rules.h"
 #include "optimizer/state_format.h"
 
 namespace gyre {
 
-namespace {
-
-// Written so that NaN fails.
-absl::Status CheckAtLeastZero(std::string_view name, float value) {
-  if (value >= 0 && std::isfinite(value)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(ToAbsl(name), " is ", value, "; it must be finite and at least 0"));
-}
-
-absl::Status CheckPositive(std::string_view name, float value) {
-  if (value > 0 && std::isfinite(value)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(ToAbsl(name), " is ", value, "; it must be finite and above 0"));
-}
-
-absl::Status CheckBelowOne(std::string_view name, float value) {
-  if (value >= 0 && value < 1) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(ToAbsl(name), " is ", value, "; it must be at least 0 and below 1"));
-}
-
-absl::Status CheckRule(const Sgd&) {
-  return absl::OkStatus();
-}
-
-absl::Status CheckRule(const Momentum& rule) {
-  return CheckBelowOne("momentum", rule.momentum);
-}
-
-absl::Status CheckRule(const Adam& rule) {
-  RETURN_IF_ERROR(CheckBelowOne("beta1", rule.beta1));
-  RETURN_IF_ERROR(CheckBelowOne("beta2", rule.beta2));
-  return CheckPositive("epsilon", rule.epsilon);
-}
-
-absl::Status CheckRule(const Adagrad& rule) {
-  RETURN_IF_ERROR(CheckPositive("epsilon", rule.epsilon));
-  return CheckAtLeastZero("initial_accumulator", rule.initial_accumulator);
-}
-
-absl::Status Check(const OptimizerConfig& config) {
-  return std::visit(
-      [](const auto& rule) -> absl::Status {
-        RETURN_IF_ERROR(CheckAtLeastZero("learning_rate", rule.learning_rate));
-        RETURN_IF_ERROR(CheckAtLeastZero("weight_decay", rule.weight_decay));
-        return CheckRule(rule);
-      },
-      config);
-}
-
-}  // namespace
-
 Optimizer::Optimizer(const OptimizerConfig& config, std::vector<Slot> slots)
     : config_(config), slots_(std::move(slots)) {}
 
 absl::StatusOr<Optimizer> Optimizer::Create(const OptimizerConfig& config, std::span<const int64_t> counts) {
-  RETURN_IF_ERROR(Check(config));
+  RETURN_IF_ERROR(CheckConfig(config));
   std::vector<Slot> slots;
   slots.reserve(counts.size());
   for (int64_t count : counts) {
@@ -72,9 +22,8 @@ absl::StatusOr<Optimizer> Optimizer::Create(const OptimizerConfig& config, std::
       return absl::InvalidArgumentError(absl::StrCat("buffer ", slots.size(), " has ", count, " elements"));
     }
     Slot& slot = slots.emplace_back(Slot{.count = count});
-    if (const auto* adagrad = std::get_if<Adagrad>(&config)) slot.first.assign(count, adagrad->initial_accumulator);
-    if (std::holds_alternative<Momentum>(config) || std::holds_alternative<Adam>(config)) slot.first.assign(count, 0);
-    if (std::holds_alternative<Adam>(config)) slot.second.assign(count, 0);
+    if (AccumulatorsOf(config) > 0) slot.first.assign(count, InitialOf(config));
+    if (AccumulatorsOf(config) > 1) slot.second.assign(count, InitialOf(config));
   }
   return Optimizer(config, std::move(slots));
 }
@@ -141,13 +90,13 @@ absl::Status Optimizer::StepRows(int buffer, std::span<float> weights, int64_t r
 }
 
 absl::Status Optimizer::SetLearningRate(float learning_rate) {
-  RETURN_IF_ERROR(CheckAtLeastZero("learning_rate", learning_rate));
-  std::visit([=](auto& rule) { rule.learning_rate = learning_rate; }, config_);
+  RETURN_IF_ERROR(CheckLearningRate(learning_rate));
+  config_ = WithLearningRate(config_, learning_rate);
   return absl::OkStatus();
 }
 
 float Optimizer::learning_rate() const {
-  return std::visit([](const auto& rule) { return rule.learning_rate; }, config_);
+  return LearningRateOf(config_);
 }
 
 int64_t Optimizer::state_bytes() const {

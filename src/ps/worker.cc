@@ -79,7 +79,11 @@ Worker::Worker(const WorkerOptions& options, const Layout& layout, PushCodec cod
       peers_(static_cast<size_t>(layout.servers())),
       parts_(layout.partitions().size()),
       attended_(clock.Now()) {
-  for (Peer& peer : peers_) peer.next_hello = clock.Now();
+  for (int server = 0; server < layout.servers(); ++server) {
+    Peer& peer = peers_[static_cast<size_t>(server)];
+    peer.bytes = static_cast<size_t>(layout.BytesOf(server));
+    peer.next_hello = clock.Now();
+  }
   for (size_t slot = 0; order_.size() < parts_.size(); ++slot) {
     for (int i = 0; i < layout.servers(); ++i) {
       const int server = (i + options.worker) % layout.servers();
@@ -98,7 +102,12 @@ void Worker::Receive(int server, const Message& message) {
       if (message.next.size() == slots) Welcomed(server, message);
       return;
     case Kind::kRefuse: return Refused(server, message);
-    case Kind::kUnknown: peer.member = false; return SayHello(server);
+    case Kind::kUnknown: {  // of each message that was under way, which all come again with each welcome: one will do
+      const bool was_member = std::exchange(peer.member, false);
+      if (was_member) peer.models = 0;  // some of which was turned away
+      if (was_member || time_.Now() >= peer.next_hello) SayHello(server);
+      return;
+    }
     case Kind::kAck:
       if (message.slot < slots && message.sequence > PartOf(server, message.slot).outbox.acknowledged()) {
         Acknowledge(server, message.slot, message.sequence);
@@ -124,15 +133,6 @@ void Worker::Hear(int server, uint64_t incarnation) {
   if (incarnation == peer.incarnation) peer.heard = time_.Now();
 }
 
-// What takes long, or many messages at once, must not look like silence.
-void Worker::Beat() {
-  const TimePoint now = time_.Now();
-  for (int server = 0; server < layout_.servers(); ++server) {
-    const Peer& peer = peers_[static_cast<size_t>(server)];
-    if (peer.member && now >= peer.next_heartbeat) SendHeartbeat(server);
-  }
-}
-
 bool Worker::Notice(int server, const Message& message) {
   if (server < 0 || server >= layout_.servers()) return false;
   Peer& peer = peers_[static_cast<size_t>(server)];
@@ -144,6 +144,7 @@ bool Worker::Notice(int server, const Message& message) {
   if (message.incarnation <= peer.incarnation) return true;
   peer.incarnation = message.incarnation;
   peer.member = peer.ready = false;
+  peer.models = 0;
   if (message.kind == Kind::kWelcome || message.kind == Kind::kRefuse) return true;
   SayHello(server);
   return false;
@@ -192,13 +193,6 @@ void Worker::TakeStanding(int server, const Message& message) {
     Trim(server, slot);
   }
   SendPushes();
-}
-
-// All servers have said where they stand: where the furthest of them is, this worker begins.
-void Worker::Start() {
-  joined_ = true;
-  clock_ = floor_;
-  for (int server = 0; server < layout_.servers(); ++server) SayHello(server);
 }
 
 // The others have gone on: so does this worker, and is not awaited for the steps between.
@@ -364,12 +358,6 @@ void Worker::Tick() {
   }
 }
 
-void Worker::Reach(int server) {
-  Peer& peer = peers_[static_cast<size_t>(server)];
-  peer.next_hello = peer.next_resend = time_.Now();
-  if (peer.member) peer.next_heartbeat = time_.Now();
-}
-
 TimePoint Worker::NextTick() const {
   TimePoint next = TimePoint::max();
   if (!status_.ok()) return next;
@@ -404,14 +392,6 @@ std::optional<int> Worker::Undelivered() const {
     }
   }
   return std::nullopt;
-}
-
-std::vector<uint64_t> Worker::Oldest(int server) const {
-  std::vector<uint64_t> oldest;
-  for (const int partition : layout_.OfServer(server)) {
-    oldest.push_back(parts_[static_cast<size_t>(partition)].outbox.Oldest());
-  }
-  return oldest;
 }
 
 }  // namespace gyre::ps

@@ -31,6 +31,13 @@
 
 namespace gyre::ps {
 
+// How pushes come to a server.
+enum class Way : uint8_t {
+  kLink,   // over a link between hosts, whose rate all that goes there shares
+  kHost,   // by a connection within the host
+  kMemory  // not at all: it reads them where they are
+};
+
 struct WorkerOptions {
   int worker = 0;
   uint64_t epoch = 0;        // the job's
@@ -47,19 +54,20 @@ struct WorkerOptions {
   // Of a table's, so many bytes at each server: how many rows a step has, is the program's choice.
   size_t retain_row_bytes = size_t{16} << 20;
   // Credit: of pushes that a server has not acknowledged, and of values that it was asked for and has not sent, so many
-  // bytes each are under way with it, or one partition. The rest follows as these arrive.
+  // bytes each are under way with it, or one partition. The rest follows as these arrive. By memory nothing is under
+  // way that could be in the way of anything: there it is as much as a step has, if that is more. With no bound at all,
+  // a server that acknowledges nothing, for want of the next one, would be pushed one step after the other.
   size_t window = size_t{32} << 20;
-  // And of pushes so many with all servers together, or a 25th of the model, but one partition with each: links share
-  // unevenly what is given to all of them at once, and the last partition to arrive is waited for. Servers that it
-  // lends memory to have no part in it: nothing goes through their links, and they read while others are written.
+  // And of pushes by links so many with all servers together, or a 25th of the model, but one partition with each:
+  // links share unevenly what is given to all of them at once, and the last partition to arrive is waited for.
   size_t window_of_all = size_t{4} << 20;
   bool has_first_values = true;   // its first model may become the servers': true of one worker at least
   PushCompression compression{};  // of pushes
   Guards guards{};
   // Memory for a push to that server.
   std::function<Floats(int server, size_t count)> make = [](int, size_t count) { return Floats(count); };
-  // Whether that server reads such memory where it is.
-  std::function<bool(int server)> lends = [](int) { return false; };
+  // How they come to that server, as of now.
+  std::function<Way(int server)> way = [](int) { return Way::kLink; };
 };
 
 // Why a step cannot begin.
@@ -153,9 +161,11 @@ class Worker {
     bool member = false;       // has taken this worker
     bool ready = false;        // takes pushes
     int slowest = -1;
+    int models = 0;                 // how often the first values were sent, on this way to this process
+    size_t bytes = 0;               // of the weights that it holds
     size_t pushed = 0, pulled = 0;  // bytes under way
     size_t next_pull = 0;           // by slot: before it, there is nothing to be asked for
-    TimePoint heard{}, next_hello{}, next_heartbeat{}, next_resend{};
+    TimePoint heard{}, next_hello{}, next_heartbeat{}, next_resend{}, next_model{};
   };
   struct Part {
     Outbox outbox;
@@ -200,6 +210,7 @@ class Worker {
   void Trim(int server, size_t slot);
   void Acknowledge(int server, size_t slot, uint64_t next);
   void Send(int server, Message message);
+  size_t WindowOf(int server) const;
   std::vector<uint64_t> Oldest(int server) const;
 
   void Attend();

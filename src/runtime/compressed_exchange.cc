@@ -48,12 +48,13 @@ bool IsCovered(const Compression& compression, const ExchangeTensor& tensor) {
 }
 
 absl::StatusOr<std::unique_ptr<CompressedExchange>> MakeCompressedExchange(const Compression& compression,
-                                                                           ExchangeSettings settings) {
+                                                                           ExchangeSettings settings,
+                                                                           std::shared_ptr<CodecDevice> device) {
   if (const auto* const power = std::get_if<PowerSgd>(&compression)) {
     return MakeLowRankExchange(*power, std::move(settings));
   }
-  if (IsSparse(compression)) return MakeSparseExchange(compression, std::move(settings));
-  return MakeQuantizedExchange(compression, std::move(settings));
+  if (IsSparse(compression)) return MakeSparseExchange(compression, std::move(settings), std::move(device));
+  return MakeQuantizedExchange(compression, std::move(settings), std::move(device));
 }
 
 }  // namespace gyre::internal

@@ -24,8 +24,11 @@
 #include "compression/state.h"
 #include "gyre/compression.h"
 #include "runtime/call_sequence.h"
+#include "runtime/compression_cost.h"
 
 namespace gyre::internal {
+
+class CodecDevice;
 
 // What an exchange knows of a gradient.
 struct ExchangeTensor {
@@ -34,10 +37,6 @@ struct ExchangeTensor {
   int64_t count = 0;
   bool covered = false;  // compressed; what is not goes along as it is
 };
-
-// More ranks than these add up sparse payloads by regions, each its own, rather than all of all: then what a rank
-// receives does not grow with their number.
-inline constexpr int kMostGathered = 32;
 
 struct ExchangeSettings {
   std::vector<ExchangeTensor> tensors;  // by place
@@ -55,7 +54,8 @@ struct ExchangeSettings {
   }
 };
 
-// Gradients that are exchanged together: for each its place, and its elements, which become the results.
+// Gradients that are exchanged together: for each its place, and its elements, which become the results, in the memory
+// of the exchange's device.
 struct ExchangePart {
   std::vector<int> tensors = {};
   std::vector<std::span<float>> values = {};
@@ -72,20 +72,22 @@ class CompressedExchange : public CallSequence {
   // Whether this step's parts go dense, because what the options ask for now would be larger.
   virtual bool dense_step() const { return false; }
 
-  // Makes `values`, a covered gradient, what is to be sent where it goes dense: with what was kept of it, all of which
+  // Makes a part's covered gradients what is to be sent where they go dense: with what was kept of them, all of which
   // is taken to be sent. kFailedPrecondition as Next.
-  virtual absl::Status Flush(int tensor, std::span<float> values) = 0;
+  virtual absl::Status Flush(const ExchangePart& part) = 0;
 
   // Does some of the work for a part that will be begun: its gradients are there, and are the exchange's from now on.
   // Parts are begun in the order in which they were prepared first. False: there was nothing left to do.
   virtual bool Prepare(const ExchangePart& /*part*/) { return false; }
 
-  // Begins the exchange of a part, whose memory must stay until it has ended. One at a time.
-  virtual void Begin(ExchangePart part) = 0;
+  // Begins the exchange of a part, whose memory must stay until it has ended. One at a time. An error is this rank's
+  // own.
+  virtual absl::Status Begin(ExchangePart part) = 0;
 
   // Errors:
   //   kFailedPrecondition  a gradient is not finite and the options refuse it
   //   kDataLoss            what another rank sent cannot be read
+  //   kResourceExhausted   a GPU, or the arena, has no room for what is on its way
   absl::StatusOr<std::optional<Call>> Next() override = 0;
 
   // Whether ranks reduce gradients in their host's memory first, and keep of them only pieces: then parts that go dense
@@ -95,8 +97,9 @@ class CompressedExchange : public CallSequence {
   // What this rank has encoded for the part that was begun last.
   virtual int64_t sent_bytes() const = 0;
 
-  // What is kept from step to step, one entry a gradient of which anything is. Where hosts reduce first, whole arrays
-  // that are handed over until the next step, which adds them up in the host: as much memory, and time, as all of it.
+  // What is kept from step to step, one entry a gradient of which anything is, on the device. Where hosts reduce first,
+  // whole arrays that are handed over until the next step, which adds them up in the host: as much memory, and time, as
+  // all of it.
   virtual std::vector<compression::StateArrays> state() = 0;
 };
 
@@ -110,15 +113,21 @@ bool SplitsSums(const Compression& compression, int ranks, int most_gathered);
 // Whether there is one for such a codec of such a gradient, by shape, size and the options' own limits.
 bool IsCovered(const Compression& compression, const ExchangeTensor& tensor);
 
-// REQUIRES: valid options, anything but NoCompression; covered tensors are as IsCovered says.
+// REQUIRES: valid options, anything but NoCompression, that the device takes; covered tensors are as IsCovered says.
 absl::StatusOr<std::unique_ptr<CompressedExchange>> MakeCompressedExchange(const Compression& compression,
-                                                                           ExchangeSettings settings);
+                                                                           ExchangeSettings settings,
+                                                                           std::shared_ptr<CodecDevice> device);
 
 // --- The families ---
 
-std::unique_ptr<CompressedExchange> MakeQuantizedExchange(const Compression& compression, ExchangeSettings settings);
+absl::StatusOr<std::unique_ptr<CompressedExchange>> MakeQuantizedExchange(const Compression& compression,
+                                                                          ExchangeSettings settings,
+                                                                          std::shared_ptr<CodecDevice> device);
 absl::StatusOr<std::unique_ptr<CompressedExchange>> MakeSparseExchange(const Compression& compression,
-                                                                       ExchangeSettings settings);
+                                                                       ExchangeSettings settings,
+                                                                       std::shared_ptr<CodecDevice> device);
+
+// Of gradients on the host.
 absl::StatusOr<std::unique_ptr<CompressedExchange>> MakeLowRankExchange(const PowerSgd& power,
                                                                         ExchangeSettings settings);
 

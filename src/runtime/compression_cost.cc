@@ -71,7 +71,7 @@ double CompressedSeconds(const Compression& compression, int64_t covered, int64_
   }
   if (IsSparse(compression)) {
     const double encode = elements * speed.encode / network.encoders, plain = AllReduceSeconds(rest, network);
-    if (SplitsSums(compression, network.ranks, kMostGathered)) {
+    if (SplitsSums(compression, network.ranks, network.most_gathered)) {
       // Two alltoalls and two allgathers: an entry goes to who adds it up, and the sum, of all ranks' choices, to all.
       // For a global choice a third allgather, of little.
       const double chosen = share * kFloat / kEntryBytes;

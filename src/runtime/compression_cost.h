@@ -13,10 +13,15 @@ struct CodecSpeed {
   double decode = 0;
 };
 
+// More ranks than these add up sparse payloads by regions, each its own, rather than all of all: then what a rank
+// receives does not grow with their number.
+inline constexpr int kMostGathered = 32;
+
 struct NetworkShape {
   int hosts = 1;
   int ranks = 1;
-  int most_local = 1;                // ranks of the largest host, which share its port
+  int most_local = 1;  // ranks of the largest host, which share its port
+  int most_gathered = kMostGathered;
   int encoders = 1;                  // ranks that encode a gradient together, each its piece
   double latency = 20e-6;            // seconds, one way
   double bytes_per_second = 1.25e9;  // of a host's port, each way

@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "compression/accumulate.h"
 #include "runtime/compression_vote.h"
+#include "runtime/reducer_agreement.h"
 
 namespace gyre {
 
@@ -60,9 +61,7 @@ struct Options {
 constexpr std::string_view kAlways = ":always";
 
 // All ranks take the slowest's.
-absl::StatusOr<CodecSpeed> AgreeOnSpeed(Communicator& communicator, const Compression& compression,
-                                        const CallOptions& options) {
-  const CodecSpeed own = MeasureSpeed(compression);
+absl::StatusOr<CodecSpeed> AgreeOnSpeed(Communicator& communicator, const CodecSpeed& own, const CallOptions& options) {
   std::array<double, 2> slowest = {own.encode, own.decode};
   RETURN_IF_ERROR(communicator.AllReduce(slowest, {.op = ReduceOp::kMax, .timeout = options.timeout}));
   return CodecSpeed{slowest[0], slowest[1]};
@@ -158,19 +157,23 @@ int64_t DefaultBucketBytes(const CompressionRequest& request, int hosts) {
 absl::StatusOr<std::unique_ptr<Compressor>> Compressor::Create(
     Communicator& communicator, const CommunicatorState& ranks, const CompressionRequest& request,
     const ReducerOptions& options, const std::vector<fusion::TensorInfo>& tensors,
-    const std::vector<std::vector<int64_t>>& shapes, double postscale, CompressionUse& use) {
+    const std::vector<std::vector<int64_t>>& shapes, double postscale, std::shared_ptr<CodecDevice> device,
+    CompressionUse& use) {
   if (!request.asked()) return nullptr;
+  RETURN_IF_ERROR(device->Takes(request.compression));
   use = CompressionUse::kOneHost;
   if (ranks.team() == nullptr && !request.always) return nullptr;
-  const NetworkShape network = ShapeOf(ranks);
+  NetworkShape network = ShapeOf(ranks);
+  if (!device->on_host()) network.most_gathered = std::numeric_limits<int>::max();
   ExchangeSettings settings{.tensors = {},
                             .rank = communicator.rank(),
                             .ranks = communicator.size(),
-                            .hosts = HostsOf(ranks),
+                            .hosts = device->on_host() ? HostsOf(ranks) : std::vector<int>(),
                             .op = options.op,
                             .prescale = options.prescale,
                             .postscale = postscale,
-                            .link_bytes_per_second = network.bytes_per_second};
+                            .link_bytes_per_second = network.bytes_per_second,
+                            .most_gathered = network.most_gathered};
   for (size_t i = 0; i < tensors.size(); ++i) {
     ExchangeTensor tensor{.name = tensors[i].name, .shape = shapes[i], .count = tensors[i].count};
     tensor.covered = IsCovered(request.compression, tensor);
@@ -189,27 +192,32 @@ absl::StatusOr<std::unique_ptr<Compressor>> Compressor::Create(
   if (std::ranges::none_of(settings.tensors, [](const ExchangeTensor& tensor) { return tensor.covered; }))
     return nullptr;
   use = request.always ? CompressionUse::kAsForced : CompressionUse::kByCost;
+  const CallOptions agreement{.timeout = options.timeout};
   CodecSpeed speed;
   if (!request.always) {
-    ASSIGN_OR_RETURN(speed, AgreeOnSpeed(communicator, request.compression, {.timeout = options.timeout}));
+    ASSIGN_OR_RETURN(speed, AgreeOnSpeed(communicator, device->Speed(request.compression), agreement));
     // Where hosts reduce first, what goes dense is exchanged as well, which an allreduce does sooner: not if all does.
     if (IsSparse(request.compression) && !PaysInHosts(request, settings.tensors, speed, network, ranks)) {
       settings.hosts.clear();
     }
   }
   std::vector<ExchangeTensor> described = settings.tensors;
-  ASSIGN_OR_RETURN(auto exchange, MakeCompressedExchange(request.compression, std::move(settings)));
-  std::unique_ptr<Compressor> made(new Compressor(ranks, request, std::move(described), std::move(exchange), network));
+  auto exchange = MakeCompressedExchange(request.compression, std::move(settings), device);
+  RETURN_IF_ERROR(AgreeOnSuccess(communicator, exchange.status(), agreement));
+  std::unique_ptr<Compressor> made(
+      new Compressor(ranks, request, std::move(described), std::move(device), *std::move(exchange), network));
   made->gradient_scale_ = std::abs(options.prescale) / (options.op == ReduceOp::kAverage ? options.accumulate : 1);
   made->speed_ = speed;
   return made;
 }
 
 Compressor::Compressor(const CommunicatorState& ranks, CompressionRequest request, std::vector<ExchangeTensor> tensors,
-                       std::unique_ptr<CompressedExchange> exchange, const NetworkShape& network)
+                       std::shared_ptr<CodecDevice> device, std::unique_ptr<CompressedExchange> exchange,
+                       const NetworkShape& network)
     : ranks_(ranks),
       request_(std::move(request)),
       tensors_(std::move(tensors)),
+      device_(std::move(device)),
       exchange_(std::move(exchange)),
       network_(network),
       momentum_(std::holds_alternative<Dgc>(request_.compression)) {
@@ -229,7 +237,7 @@ absl::Status Compressor::ChooseAgain(Communicator& communicator, const std::vect
                                      const CallOptions& options) {
   const auto& team = ranks_.team();
   const PathModel& model = team->refiner().selector().model();
-  speed_ = MeasureSpeed(request_.compression);
+  speed_ = device_->Speed(request_.compression);
   if (ranks_.runtime().network_model() != nullptr) {
     network_.latency = model.latency;
     network_.bytes_per_second = model.bytes_per_second;
@@ -316,16 +324,14 @@ absl::StatusOr<SequenceCall*> Compressor::Launch(size_t part, const std::vector<
     const bool any = std::ranges::any_of(what.tensors, [this](int tensor) { return covers(tensor); });
     what.dense = any && exchange_->reduces_in_host();
     if (what.dense) return Begin(std::move(what), timeout);
-    for (size_t i = 0; i < what.tensors.size(); ++i) {
-      if (covers(what.tensors[i])) RETURN_IF_ERROR(exchange_->Flush(what.tensors[i], what.values[i]));
-    }
+    RETURN_IF_ERROR(exchange_->Flush(what));
     return nullptr;
   }
   return Begin(std::move(what), timeout);
 }
 
-SequenceCall* Compressor::Begin(ExchangePart part, std::chrono::milliseconds timeout) {
-  exchange_->Begin(std::move(part));
+absl::StatusOr<SequenceCall*> Compressor::Begin(ExchangePart part, std::chrono::milliseconds timeout) {
+  RETURN_IF_ERROR(exchange_->Begin(std::move(part)));
   return &call_.emplace(ranks_, *exchange_, timeout);
 }
 
@@ -344,12 +350,12 @@ void Compressor::Finish() {
   call_.reset();
 }
 
-std::vector<std::byte> Compressor::Save() {
-  return compression::SaveState(exchange_->state());
+absl::StatusOr<std::vector<std::byte>> Compressor::Save() {
+  return device_->Save(exchange_->state());
 }
 
 absl::Status Compressor::Restore(std::span<const std::span<const std::byte>> saved) {
-  return compression::RestoreState(saved, exchange_->state());
+  return device_->Restore(saved, exchange_->state());
 }
 
 }  // namespace internal

@@ -20,6 +20,7 @@
 #include "gyre/communicator.h"
 #include "gyre/reducer.h"
 #include "runtime/call_sequence.h"
+#include "runtime/codec_device.h"
 #include "runtime/compressed_exchange.h"
 #include "runtime/compression_cost.h"
 
@@ -45,14 +46,18 @@ int64_t DefaultBucketBytes(const CompressionRequest& request, int hosts);
 // Not thread-safe: used between steps, and by whoever drives the step.
 class Compressor {
  public:
-  // Collective over `communicator`, whose state `ranks` is and must outlive it. `shapes`: of `tensors`. Null where
-  // everything goes dense; `use` says why. kInvalidArgument: a Dgc, and a gradient that is not of kF32.
+  // Collective over `communicator`, whose state `ranks` is and must outlive it. `shapes`: of `tensors`, which are on
+  // `device`. Null where everything goes dense; `use` says why.
+  //   kInvalidArgument    a Dgc, and a gradient that is not of kF32
+  //   kUnimplemented      the device does not take the codec
+  //   kResourceExhausted  it has no room for what is kept; on other ranks kAborted
   static absl::StatusOr<std::unique_ptr<Compressor>> Create(Communicator& communicator, const CommunicatorState& ranks,
                                                             const CompressionRequest& request,
                                                             const ReducerOptions& options,
                                                             const std::vector<fusion::TensorInfo>& tensors,
                                                             const std::vector<std::vector<int64_t>>& shapes,
-                                                            double postscale, CompressionUse& use);
+                                                            double postscale, std::shared_ptr<CodecDevice> device,
+                                                            CompressionUse& use);
 
   // From now on these are the parts of the plan.
   void Follow(const std::vector<fusion::Part>& parts);
@@ -70,8 +75,8 @@ class Compressor {
   // Nothing may be launched before all gradients are ready: it takes the norm of them all.
   bool waits_for_all() const { return exchange_->WantsNorm(); }
 
-  // The part's gradients are ready in `buffer`: the operation that exchanges them there, whose clock is yet to be
-  // started; null: they go dense, with what was kept of them. An error is this rank's own.
+  // The part's gradients are in its buffer, as Gradients::Prepare leaves them: the operation that exchanges them there,
+  // whose clock is yet to be started; null: they go dense, with what was kept of them. An error is this rank's own.
   absl::StatusOr<SequenceCall*> Launch(size_t part, const std::vector<fusion::Part>& parts,
                                        const fusion::Gradients& gradients, std::chrono::milliseconds timeout);
 
@@ -89,23 +94,26 @@ class Compressor {
   int calls() const { return calls_; }
   int64_t sent_bytes() const { return sent_bytes_; }
 
-  std::vector<std::byte> Save();
+  // Block.
+  absl::StatusOr<std::vector<std::byte>> Save();
   absl::Status Restore(std::span<const std::span<const std::byte>> saved);
 
  private:
   static constexpr int64_t kStepsBetweenChoices = 64;
 
   Compressor(const CommunicatorState& ranks, CompressionRequest request, std::vector<ExchangeTensor> tensors,
-             std::unique_ptr<CompressedExchange> exchange, const NetworkShape& network);
+             std::shared_ptr<CodecDevice> device, std::unique_ptr<CompressedExchange> exchange,
+             const NetworkShape& network);
   bool covers_any(const fusion::Part& part) const;
   double SecondsOf(const fusion::Part& part) const;
   ExchangePart PartOf(const fusion::Part& part, const fusion::Gradients& gradients) const;
-  SequenceCall* Begin(ExchangePart part, std::chrono::milliseconds timeout);
+  absl::StatusOr<SequenceCall*> Begin(ExchangePart part, std::chrono::milliseconds timeout);
   void BeginStep(const std::vector<fusion::Part>& parts, const fusion::Gradients& gradients);
 
   const CommunicatorState& ranks_;
   const CompressionRequest request_;
   const std::vector<ExchangeTensor> tensors_;  // by place
+  const std::shared_ptr<CodecDevice> device_;
   const std::unique_ptr<CompressedExchange> exchange_;
   NetworkShape network_;
   const bool momentum_;

@@ -110,6 +110,32 @@ void Conductor::Leave() {
   }
   Nudge();
   progress->Wait(*this);
+  std::unique_ptr<NamedGpu> gone;  // by this thread, for its end may have to wait
+  std::lock_guard lock(mutex_);
+  gone.swap(gpu_);
+}
+
+absl::StatusOr<std::shared_ptr<device::Gpu>> Conductor::OpenGpu(int ordinal) {
+  ASSIGN_OR_RETURN(const OpenedGpu opened, state_->runtime().gpus().Get(ordinal));
+  std::lock_guard lock(mutex_);
+  if (gpu_ == nullptr) {
+    ASSIGN_OR_RETURN(gpu_, NamedGpu::Open(opened.gpu));
+  }
+  if (gpu_->gpu()->ordinal() == ordinal) return gpu_->gpu();
+  return absl::InvalidArgumentError(absl::StrCat("the tensor is on GPU ", ordinal, "; those before it were on GPU ",
+                                                 gpu_->gpu()->ordinal(), " of this rank, and stay on one"));
+}
+
+absl::StatusOr<std::shared_ptr<const GpuMarks>> Conductor::Mark(const Call& call) {
+  ASSIGN_OR_RETURN(std::shared_ptr<device::Gpu> gpu, OpenGpu(DeviceOf(call).gpu));
+  auto marks = std::make_shared<GpuMarks>(std::move(gpu));
+  RETURN_IF_ERROR(marks->Make(call));
+  return marks;
+}
+
+NamedGpu* Conductor::gpu() {
+  std::lock_guard lock(mutex_);
+  return gpu_.get();
 }
 
 // Again where another thread has asked while this one drove, and so could not do it itself.
@@ -281,7 +307,7 @@ bool Conductor::DriveCall() {
     moved = true;
     if (!negotiator_.over()) {
       const uint64_t frozen_before = negotiator_.frozen_calls();
-      if (ended->ok() && !deviating_) ++counted_.operations;
+      if (ended->ok()) counted_.operations += carried_;
       negotiator_.OnStepEnded(*ended);
       counted_.frozen_operations += static_cast<int64_t>(negotiator_.frozen_calls() - frozen_before);
     }
@@ -293,9 +319,12 @@ bool Conductor::DriveCall() {
     if (negotiator_.frozen()) ++counted_.freezes;
   }
   if (step == nullptr) return moved;
-  deviating_ = step->kind == NamedStep::Kind::kDeviate;
-  const auto it = operations_.find(step->ticket);
-  runner_.Start(*step, it == operations_.end() ? nullptr : &it->second.buffers);
+  carried_ = std::ssize(step->parts);
+  std::vector<const NamedBuffers*> buffers;
+  for (const NamedPart& part : step->parts) {
+    if (const auto it = operations_.find(part.ticket); it != operations_.end()) buffers.push_back(&it->second.buffers);
+  }
+  runner_.Start(*step, std::move(buffers), gpu());
   return true;
 }
 
@@ -314,12 +343,15 @@ bool Conductor::Finish() {
     for (Wish& wish : wishes) Accept(wish);  // to be refused
   }
   std::vector<NamedEnd> ended = negotiator_.TakeEnded();
-  const bool moved = !ended.empty() || (deferred_ && !runner_.busy());
+  const bool rested = !deferred_.empty() && !runner_.busy();
+  const bool moved = !ended.empty() || rested;
   if (moved) Publish();  // before anybody can know that they have ended
-  if (deferred_ && !runner_.busy()) End(*std::exchange(deferred_, std::nullopt));
+  if (rested) {
+    for (const NamedEnd& end : std::exchange(deferred_, {})) End(end);
+  }
   for (NamedEnd& end : ended) {
-    if (runner_.busy() && end.ticket == runner_.ticket()) {
-      deferred_ = std::move(end);
+    if (runner_.Carries(end.ticket)) {
+      deferred_.push_back(std::move(end));
     } else {
       End(end);
     }
@@ -349,7 +381,7 @@ void Conductor::GiveUp(const absl::Status& status) {
 
 // Nothing goes on here, and nothing that was begun uses memory of this object or of the user's.
 bool Conductor::Drained() const {
-  return told_over_ && !runner_.busy() && !deferred_ &&
+  return told_over_ && !runner_.busy() && deferred_.empty() &&
          std::ranges::all_of(links_, [](const auto& link) { return link == nullptr || link->idle(); });
 }
 

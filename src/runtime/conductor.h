@@ -13,13 +13,17 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "collectives/call.h"
 #include "collectives/lane.h"
 #include "fusion/coordinator.h"
 #include "fusion/negotiator.h"
 #include "gyre/named_operations.h"
 #include "runtime/composition.h"
+#include "runtime/gpu_marks.h"
 #include "runtime/message_link.h"
 #include "runtime/named_call.h"
+#include "runtime/named_gpu.h"
 
 namespace gyre::internal {
 
@@ -42,6 +46,9 @@ class Conductor final : public Pollable, public std::enable_shared_from_this<Con
 
   Communicator& communicator() const { return *communicator_; }
   const Config& config() const { return state_->runtime().config(); }
+
+  // Marks what has been queued on the call's streams. Errors: as of a communicator's call on tensors on a GPU.
+  absl::StatusOr<std::shared_ptr<const GpuMarks>> Mark(const Call& call);
 
   // Some operations, a group where there are several. `refusal`: this rank's arguments are wrong.
   Work Submit(std::vector<NamedRequest> requests, const absl::Status& refusal);
@@ -91,6 +98,8 @@ class Conductor final : public Pollable, public std::enable_shared_from_this<Con
   void Publish();
   bool Drained() const;
   void FindDeadline();
+  absl::StatusOr<std::shared_ptr<device::Gpu>> OpenGpu(int ordinal);
+  NamedGpu* gpu();
   MessageLink* LinkTo(int peer) const { return links_[static_cast<size_t>(peer)].get(); }
 
   const std::unique_ptr<Communicator> communicator_;
@@ -107,9 +116,9 @@ class Conductor final : public Pollable, public std::enable_shared_from_this<Con
   std::map<uint64_t, Operation> operations_;  // by ticket
   uint64_t last_ticket_ = 0;
   uint64_t generation_ = 0;
-  bool deviating_ = false;            // the call under way carries out nothing
-  std::optional<NamedEnd> deferred_;  // an operation that was given up while a call still uses its buffers
-  bool left_ = false;                 // somebody has left: all messages but a goodbye have been said
+  int64_t carried_ = 0;             // operations that the call under way carries out
+  std::vector<NamedEnd> deferred_;  // operations that were given up while a call still uses their buffers
+  bool left_ = false;               // somebody has left: all messages but a goodbye have been said
   bool broken_ = false;
   bool told_over_ = false;
   NamedStatistics counted_;
@@ -120,6 +129,7 @@ class Conductor final : public Pollable, public std::enable_shared_from_this<Con
   TimePoint leave_by_{};            // guarded by mutex_
   absl::Status over_;               // guarded by mutex_
   NamedStatistics statistics_;      // guarded by mutex_
+  std::unique_ptr<NamedGpu> gpu_;   // from the first tensor on one; guarded by mutex_, and then of the driver
   std::atomic<bool> asked_{false};  // there may be wishes
 };
 

@@ -12,9 +12,24 @@
 #include "base/status.h"
 #include "runtime/composition.h"
 #include "runtime/momentum_correction.h"
+#include "runtime/reducer_agreement.h"
 #include "runtime/server_training.h"
+#include "runtime/weights_on_gpu.h"
 
 namespace gyre {
+
+namespace {
+
+absl::Status OnHostOnly(std::string_view name) {
+  return absl::UnimplementedError(absl::StrCat("weights \"", absl::CHexEscape(ToAbsl(name)),
+                                               "\" are on a GPU; parameter servers take weights on the host"));
+}
+
+TensorView ViewOf(std::span<float> values, const Device& device) {
+  return {values.data(), std::ssize(values), DType::kF32, device};
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<DistributedOptimizer>> DistributedOptimizer::Create(Communicator& communicator,
                                                                                    const OptimizerConfig& config,
@@ -25,7 +40,9 @@ absl::StatusOr<std::unique_ptr<DistributedOptimizer>> DistributedOptimizer::Crea
 absl::StatusOr<std::unique_ptr<DistributedOptimizer>> DistributedOptimizer::Create(Communicator& communicator,
                                                                                    const OptimizerConfig& config,
                                                                                    const DistributedOptions& options) {
-  const Strategy configured = communicator.state_->runtime().config().strategy.strategy;
+  const Config& environment = communicator.state_->runtime().config();
+  const Strategy configured = environment.strategy.strategy;
+  const std::chrono::milliseconds timeout = options.reducer.timeout.value_or(environment.operation_timeout);
   std::unique_ptr<GradientReducer> reducer;
   std::unique_ptr<internal::ServerTraining> servers;
   if (options.strategy.value_or(configured) == Strategy::kParameterServer) {
@@ -36,13 +53,17 @@ absl::StatusOr<std::unique_ptr<DistributedOptimizer>> DistributedOptimizer::Crea
     if (const auto* dgc = std::get_if<Dgc>(&compression)) RETURN_IF_ERROR(internal::CheckTakesOver(*dgc, config));
   }
   return std::unique_ptr<DistributedOptimizer>(
-      new DistributedOptimizer(communicator, config, std::move(reducer), std::move(servers)));
+      new DistributedOptimizer(communicator, config, timeout, std::move(reducer), std::move(servers)));
 }
 
 DistributedOptimizer::DistributedOptimizer(Communicator& communicator, const OptimizerConfig& config,
-                                           std::unique_ptr<GradientReducer> reducer,
+                                           std::chrono::milliseconds timeout, std::unique_ptr<GradientReducer> reducer,
                                            std::unique_ptr<internal::ServerTraining> servers)
-    : communicator_(&communicator), config_(config), reducer_(std::move(reducer)), servers_(std::move(servers)) {}
+    : communicator_(&communicator),
+      config_(config),
+      timeout_(timeout),
+      reducer_(std::move(reducer)),
+      servers_(std::move(servers)) {}
 
 DistributedOptimizer::~DistributedOptimizer() = default;
 
@@ -52,19 +73,23 @@ absl::StatusOr<int> DistributedOptimizer::Register(std::string_view name, std::s
 }
 
 absl::StatusOr<int> DistributedOptimizer::Register(std::string_view name, std::span<float> weights,
-                                                   std::span<const int64_t> shape) {
+                                                   std::span<const int64_t> shape, const Device& device) {
   const double count = std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>());
   if (count != static_cast<double>(weights.size())) {
     return absl::InvalidArgumentError(absl::StrCat("weights \"", absl::CHexEscape(ToAbsl(name)), "\" are ",
                                                    weights.size(), ", their shape has ", count, " elements"));
   }
-  if (servers_ != nullptr) return servers_->Register(name, weights, shape);
-  ASSIGN_OR_RETURN(const int index, reducer_->Register(name, shape));
-  parameters_.push_back({.name = std::string(name), .index = index, .weights = weights});
+  if (servers_ != nullptr) {
+    if (device.on_gpu()) return OnHostOnly(name);
+    return servers_->Register(name, weights, shape);
+  }
+  ASSIGN_OR_RETURN(const int index, reducer_->Register(name, shape, DType::kF32, device));
+  parameters_.push_back({.name = std::string(name), .index = index, .weights = weights, .device = device});
   return index;
 }
 
-absl::StatusOr<int> DistributedOptimizer::RegisterRows(std::string_view name, std::span<float> weights, int64_t rows) {
+absl::StatusOr<int> DistributedOptimizer::RegisterRows(std::string_view name, std::span<float> weights, int64_t rows,
+                                                       const Device& device) {
   if (servers_ != nullptr) {
     return absl::InvalidArgumentError(
         "parameter servers take no gradients as rows of weights: they have tables, by servers()->RegisterTable");
@@ -75,8 +100,9 @@ absl::StatusOr<int> DistributedOptimizer::RegisterRows(std::string_view name, st
                                                    " weights, which are not ", rows, " rows"));
   }
   const std::array<int64_t, 2> shape = {rows, rows > 0 ? count / rows : 0};
-  ASSIGN_OR_RETURN(const int index, reducer_->RegisterRows(name, shape));
-  parameters_.push_back({.name = std::string(name), .index = index, .weights = weights, .rows = rows});
+  ASSIGN_OR_RETURN(const int index, reducer_->RegisterRows(name, shape, DType::kF32, device));
+  parameters_.push_back(
+      {.name = std::string(name), .index = index, .weights = weights, .rows = rows, .device = device});
   return index;
 }
 
@@ -92,8 +118,26 @@ absl::Status DistributedOptimizer::Start() {
   return BroadcastWeights();
 }
 
-// Which results are velocities is known by now.
+absl::Status DistributedOptimizer::MakeOnGpu() {
+  internal::RuntimeState& runtime = communicator_->state_->runtime();
+  ASSIGN_OR_RETURN(const internal::OpenedGpu opened, runtime.gpus().Get(parameters_[0].device.gpu));
+  std::vector<internal::WeightsOnGpu::Tensor> tensors;
+  for (const Parameter& parameter : parameters_) {
+    const int64_t rows = parameter.rows.value_or(0);
+    tensors.push_back({.weights = ViewOf(parameter.weights, parameter.device),
+                       .width = rows > 0 ? std::ssize(parameter.weights) / rows : 0,
+                       .velocity = reducer_->carries_momentum(parameter.index)});
+  }
+  ASSIGN_OR_RETURN(on_gpu_,
+                   internal::WeightsOnGpu::Create(opened.gpu, config_, std::move(tensors), timeout_, runtime.logger()));
+  return absl::OkStatus();
+}
+
+// Which results are velocities is known by now. All ranks' weights are on GPUs or none: the reducer has seen to that.
 absl::Status DistributedOptimizer::MakeOptimizers() {
+  if (!parameters_.empty() && parameters_[0].device.on_gpu()) {
+    return internal::AgreeOnSuccess(*communicator_, MakeOnGpu(), {.timeout = timeout_});
+  }
   const internal::MomentumOf rule = internal::MomentumIn(config_);
   std::vector<int64_t> counts, plain;
   bool any = false;
@@ -113,6 +157,7 @@ absl::Status DistributedOptimizer::MakeOptimizers() {
 
 absl::Status DistributedOptimizer::SetLearningRate(float learning_rate) {
   if (servers_ != nullptr) return servers_->client().SetLearningRate(learning_rate);
+  if (on_gpu_ != nullptr) return on_gpu_->SetLearningRate(learning_rate);
   RETURN_IF_ERROR(optimizer_->SetLearningRate(learning_rate));
   return plain_ ? plain_->SetLearningRate(learning_rate) : absl::OkStatus();
 }
@@ -122,7 +167,9 @@ absl::Status DistributedOptimizer::BroadcastWeights() {
   std::vector<const Parameter*> by_name;
   for (const Parameter& parameter : parameters_) by_name.push_back(&parameter);
   std::ranges::sort(by_name, {}, [](const Parameter* parameter) { return parameter->name; });
-  for (const Parameter* parameter : by_name) RETURN_IF_ERROR(communicator_->Broadcast(parameter->weights, 0));
+  for (const Parameter* parameter : by_name) {
+    RETURN_IF_ERROR(communicator_->Broadcast(ViewOf(parameter->weights, parameter->device), 0));
+  }
   return absl::OkStatus();
 }
 
@@ -136,8 +183,10 @@ absl::Status DistributedOptimizer::Ready(int index) {
   return servers_ != nullptr ? servers_->Ready(index) : reducer_->Ready(index);
 }
 
-absl::Status DistributedOptimizer::Ready(int index, std::span<float> gradient) {
-  return servers_ != nullptr ? servers_->ReadyCopy(index, gradient) : reducer_->Ready(index, gradient);
+absl::Status DistributedOptimizer::Ready(int index, std::span<float> gradient, const Device& device) {
+  if (servers_ == nullptr) return reducer_->Ready(index, ViewOf(gradient, device));
+  if (device.on_gpu()) return absl::UnimplementedError("parameter servers take gradients on the host");
+  return servers_->ReadyCopy(index, gradient);
 }
 
 absl::Status DistributedOptimizer::ReadyRows(int index, std::span<const int64_t> rows, ConstTensorView values) {
@@ -154,14 +203,17 @@ int64_t DistributedOptimizer::step() const {
 }
 
 float DistributedOptimizer::learning_rate() const {
-  return servers_ != nullptr ? servers_->client().learning_rate() : optimizer_->learning_rate();
+  if (servers_ != nullptr) return servers_->client().learning_rate();
+  return on_gpu_ != nullptr ? on_gpu_->learning_rate() : optimizer_->learning_rate();
 }
 
 std::vector<std::byte> DistributedOptimizer::Save() const {
-  return servers_ != nullptr ? std::vector<std::byte>() : optimizer_->Save();
+  if (servers_ != nullptr) return {};
+  return on_gpu_ != nullptr ? on_gpu_->Save() : optimizer_->Save();
 }
 
 absl::Status DistributedOptimizer::Restore(std::span<const std::byte> state) {
+  if (on_gpu_ != nullptr) return on_gpu_->Restore(state);
   if (servers_ == nullptr) return optimizer_->Restore(state);
   return absl::FailedPreconditionError("the parameter servers hold the optimizer's state");
 }
@@ -171,9 +223,11 @@ absl::StatusOr<StepSummary> DistributedOptimizer::Step() {
   ASSIGN_OR_RETURN(const StepSummary summary, reducer_->Wait());
   if (!summary.reduced || summary.skipped) return summary;
   ++steps_;
+  std::vector<size_t> rest;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (!std::exchange(parameters_[i].updated, false)) RETURN_IF_ERROR(Update(i));
+    if (!std::exchange(parameters_[i].updated, false)) rest.push_back(i);
   }
+  RETURN_IF_ERROR(Update(rest));
   return summary;
 }
 
@@ -185,7 +239,7 @@ absl::StatusOr<bool> DistributedOptimizer::StepOne(int index) {
   }
   ASSIGN_OR_RETURN(const bool update, reducer_->WaitFor(index));
   if (!update || parameters_[*parameter].updated) return false;
-  RETURN_IF_ERROR(Update(*parameter));
+  RETURN_IF_ERROR(Update(std::span(&*parameter, 1)));
   parameters_[*parameter].updated = true;
   return true;
 }
@@ -197,7 +251,25 @@ std::optional<size_t> DistributedOptimizer::Find(int index) const {
   return static_cast<size_t>(found - parameters_.begin());
 }
 
-absl::Status DistributedOptimizer::Update(size_t i) {
+absl::Status DistributedOptimizer::Update(std::span<const size_t> parameters) {
+  if (on_gpu_ == nullptr) {
+    for (const size_t i : parameters) RETURN_IF_ERROR(UpdateOnHost(i));
+    return absl::OkStatus();
+  }
+  std::vector<internal::WeightsOnGpu::Result> results;
+  for (const size_t i : parameters) {
+    const Parameter& parameter = parameters_[i];
+    if (parameter.rows) {
+      const RowsView result = reducer_->result_rows(parameter.index);
+      results.push_back({i, result.values, result.rows});
+    } else {
+      results.push_back({i, reducer_->result(parameter.index)});
+    }
+  }
+  return on_gpu_->Update(results);
+}
+
+absl::Status DistributedOptimizer::UpdateOnHost(size_t i) {
   const Parameter& parameter = parameters_[i];
   const auto buffer = static_cast<int>(i);
   if (parameter.rows) {

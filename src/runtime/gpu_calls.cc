@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "collectives/gpu_alone.h"
+#include "collectives/gpu_hierarchical/factory.h"
 #include "collectives/ipc/factory.h"
 #include "collectives/nccl/factory.h"
 #include "collectives/staged/factory.h"
@@ -44,8 +45,12 @@ std::shared_ptr<Pollable> GpuCalls::Make(const Call& call, absl::Status refused,
                                         std::move(refused));
 }
 
+int32_t GpuCalls::this_host() const {
+  return runtime_->hosts()[static_cast<size_t>(runtime_->node()->rank())];
+}
+
 GpuOffer GpuCalls::Offer(const device::Gpu& gpu) const {
-  GpuOffer offer{.host = runtime_->hosts()[static_cast<size_t>(runtime_->node()->rank())]};
+  GpuOffer offer{.host = this_host()};
   if (nccl::Api* const api = runtime_->gpus().nccl(); api != nullptr) offer.nccl = nccl::VersionOf(*api);
   const std::string uuid = gpu.uuid();
   std::copy_n(uuid.begin(), std::min(uuid.size(), offer.uuid.size()), offer.uuid.begin());
@@ -53,31 +58,47 @@ GpuOffer GpuCalls::Offer(const device::Gpu& gpu) const {
 }
 
 void GpuCalls::Choose(std::span<const GpuOffer> offers, const OpenedGpu& gpu) {
-  carrier_ = ChooseGpuCarrier(offers);
-  if (*carrier_ == GpuCarrier::kAlone) chosen_ = std::make_shared<GpuAlone>();
-  if (*carrier_ == GpuCarrier::kIpc) chosen_ = ipc::MakeBackend(host_.shared_group(), gpu.gpu);
-  if (*carrier_ != GpuCarrier::kNccl) return;
-  chosen_ = nccl::MakeBackend(*runtime_->gpus().nccl(), host_.shared_group(), host_.team(), gpu.gpu, gpu.nccl_memory,
-                              [progress = runtime_->progress()](const auto& owner, Lane& lane, auto watch) {
-                                progress->Start(owner, lane, std::move(watch));
-                              });
+  const GpuChoice choice = ChooseGpuCarrier(offers);
+  carrier_ = choice.carrier;
+  chosen_ = choice.carrier == GpuCarrier::kHierarchical ? MakeHierarchical(choice, gpu)
+                                                        : MakeBackend(choice.carrier, host_.team(), gpu);
+}
+
+// Of the ranks of this host, or of those of `team`. Null: staged_ does it.
+std::shared_ptr<GpuBackend> GpuCalls::MakeBackend(GpuCarrier carrier, const std::shared_ptr<Team>& team,
+                                                  const OpenedGpu& gpu) const {
+  switch (carrier) {
+    case GpuCarrier::kAlone: return std::make_shared<GpuAlone>();
+    case GpuCarrier::kIpc: return ipc::MakeBackend(host_.shared_group(), gpu.gpu);
+    case GpuCarrier::kNccl:
+      return nccl::MakeBackend(*runtime_->gpus().nccl(), host_.shared_group(), team, gpu.gpu, gpu.nccl_memory,
+                               [progress = runtime_->progress()](const auto& owner, Lane& lane, auto watch) {
+                                 progress->Start(owner, lane, std::move(watch));
+                               });
+    default: return nullptr;
+  }
+}
+
+std::shared_ptr<GpuBackend> GpuCalls::MakeHierarchical(const GpuChoice& choice, const OpenedGpu& gpu) const {
+  const auto goes_by = [&choice](GpuCarrier carrier) {
+    return std::ranges::any_of(choice.within, [carrier](const auto& entry) { return entry.second == carrier; });
+  };
+  const auto taken = [by_ipc = goes_by(GpuCarrier::kIpc), by_nccl = goes_by(GpuCarrier::kNccl)](const Call& call) {
+    return (!by_ipc || ipc::Takes(call)) && (!by_nccl || nccl::Takes(call));
+  };
+  return gpu_hierarchical::MakeBackend(host_, gpu.rings, MakeBackend(choice.within.at(this_host()), nullptr, gpu),
+                                       taken);
 }
 
 GpuBackend& GpuCalls::BackendOf(const Call& call) const {
-  const auto taken = [&] {
-    switch (*carrier_) {
-      case GpuCarrier::kStaged: return false;
-      case GpuCarrier::kAlone: return true;
-      case GpuCarrier::kIpc: return ipc::Takes(call);
-      case GpuCarrier::kNccl: return nccl::Takes(call);
-    }
-    return false;
-  };
-  return call.kind != CallKind::kMessage && taken() ? *chosen_ : *staged_;
+  const bool taken = call.kind != CallKind::kMessage && *carrier_ != GpuCarrier::kStaged && chosen_->Takes(call);
+  return taken ? *chosen_ : *staged_;
 }
 
+// Once it has connected it refuses nothing; its errors break the communicator.
 bool GpuCalls::GoOnStaged() {
-  if (carrier_ != GpuCarrier::kIpc) return false;
+  const bool connects = carrier_ == GpuCarrier::kIpc || carrier_ == GpuCarrier::kHierarchical;
+  if (!connects || !host_.group().usable()) return false;
   carrier_ = GpuCarrier::kStaged;
   chosen_.reset();
   return true;

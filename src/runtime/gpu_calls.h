@@ -50,6 +50,10 @@ class GpuCalls : public std::enable_shared_from_this<GpuCalls> {
 
  private:
   absl::StatusOr<OpenedGpu> Open(const Device& device);
+  std::shared_ptr<GpuBackend> MakeBackend(GpuCarrier carrier, const std::shared_ptr<Team>& team,
+                                          const OpenedGpu& gpu) const;
+  std::shared_ptr<GpuBackend> MakeHierarchical(const GpuChoice& choice, const OpenedGpu& gpu) const;
+  int32_t this_host() const;
 
   const HostCalls host_;
   const std::shared_ptr<RuntimeState> runtime_;

@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <set>
+#include <vector>
 
 #include "collectives/ipc/factory.h"
 
 namespace gyre::internal {
 
-GpuCarrier ChooseGpuCarrier(std::span<const GpuOffer> offers) {
+namespace {
+
+// By one way for all: over several hosts NCCL, or staged.
+GpuCarrier ChooseForAll(std::span<const GpuOffer> offers) {
   const GpuOffer& first = offers.front();
   std::set<std::array<char, 16>> gpus;
   for (const GpuOffer& offer : offers) gpus.insert(offer.uuid);
@@ -19,6 +23,22 @@ GpuCarrier ChooseGpuCarrier(std::span<const GpuOffer> offers) {
   if (all_differ && all_have_nccl) return GpuCarrier::kNccl;
   if (!all_differ && one_host && offers.size() <= static_cast<size_t>(ipc::kMostRanks)) return GpuCarrier::kIpc;
   return GpuCarrier::kStaged;
+}
+
+}  // namespace
+
+GpuChoice ChooseGpuCarrier(std::span<const GpuOffer> offers) {
+  GpuChoice choice{.carrier = ChooseForAll(offers)};
+  if (choice.carrier != GpuCarrier::kStaged) return choice;
+  std::map<int32_t, std::vector<GpuOffer>> by_host;
+  for (const GpuOffer& offer : offers) by_host[offer.host].push_back(offer);
+  const bool gains = by_host.size() > 1 && by_host.size() < offers.size();  // some ranks have others beside them
+  if (!gains) return choice;
+  std::map<int32_t, GpuCarrier> within;
+  for (const auto& [host, its] : by_host) within[host] = ChooseForAll(its);
+  const auto none = [](const auto& entry) { return entry.second == GpuCarrier::kStaged; };
+  if (std::ranges::any_of(within, none)) return choice;
+  return {.carrier = GpuCarrier::kHierarchical, .within = within};
 }
 
 }  // namespace gyre::internal

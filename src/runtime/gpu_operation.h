@@ -5,28 +5,14 @@
 #include <atomic>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "collectives/gpu_backend.h"
 #include "collectives/lane.h"
 #include "runtime/gpu_calls.h"
+#include "runtime/gpu_marks.h"
 
 namespace gyre::internal {
-
-// Marks in the order of a call's streams; gone with the object.
-struct GpuMarks {
-  explicit GpuMarks(std::shared_ptr<device::Gpu> gpu) : gpu(std::move(gpu)) {}
-  ~GpuMarks();
-  GpuMarks(const GpuMarks&) = delete;
-  GpuMarks& operator=(const GpuMarks&) = delete;
-
-  absl::Status Make(const Call& call);
-
-  const std::shared_ptr<device::Gpu> gpu;
-  device::Gpu::Event input = nullptr;
-  device::Gpu::Event output = nullptr;  // may be the same
-};
 
 class GpuOperation final : public Pollable {
  public:

@@ -9,6 +9,11 @@
 
 namespace gyre::internal {
 
+absl::StatusOr<std::shared_ptr<void>> AllocateOn(const std::shared_ptr<device::GpuMemory>& memory, int64_t bytes) {
+  ASSIGN_OR_RETURN(void* const piece, memory->Allocate(bytes));
+  return std::shared_ptr<void>(piece, [memory](void* freed) { memory->Free(freed); });
+}
+
 Gpus::Gpus() : open_(device::cuda::OpenGpu) {}
 
 Gpus& Gpus::Of(Communicator& communicator) {

@@ -1,6 +1,7 @@
 // The GPUs of this process as its runtime knows them: opened at the first tensor that is on one.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -11,6 +12,7 @@
 #include "collectives/nccl/factory.h"
 #include "collectives/staged/factory.h"
 #include "device/gpu.h"
+#include "device/gpu_memory.h"
 #include "transport/shm/arena.h"
 
 namespace gyre {
@@ -27,6 +29,9 @@ struct OpenedGpu {
   std::shared_ptr<device::GpuMemory> memory;  // where tensors' memory comes from: NCCL, if it is there, or the GPU
   std::shared_ptr<nccl::Memory> nccl_memory;  // the same; null: the GPU
 };
+
+// A piece of the memory, freed with the last reference: GpuMemory::Allocate.
+absl::StatusOr<std::shared_ptr<void>> AllocateOn(const std::shared_ptr<device::GpuMemory>& memory, int64_t bytes);
 
 // Thread-safe.
 class Gpus {

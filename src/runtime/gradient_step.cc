@@ -57,6 +57,7 @@ void GradientStep::Restart(int64_t number) {
   missing_ = -1;
   std::ranges::fill(waited_, Duration::zero());
   waits_.store(0);
+  waits_for_gpu_.store(false);
   seen_waits_ = 0;
   delivered_.store(0);
   SetDeadline(TimePoint::max());
@@ -91,7 +92,8 @@ shm::Progress GradientStep::Poll() {
   }
   const shm::Progress progress = call_->Poll();
   NoteWait(progress);
-  if (on_gpu_ != nullptr) SetDeadline(call_->deadline());  // while it waits for the GPU, that is soon
+  // While it waits for a GPU, that is soon.
+  if (on_gpu_ != nullptr || compressed_ != nullptr) SetDeadline(call_->deadline());
   if (progress == shm::Progress::kNone && PrepareLater()) return shm::Progress::kSome;
   if (progress != shm::Progress::kDone) return progress;
   return Deliver() ? shm::Progress::kSome : shm::Progress::kDone;
@@ -123,9 +125,18 @@ const GradientStep::RowPart* GradientStep::RowsDue() const {
   return due ? &row_parts_[next_rows_] : nullptr;
 }
 
-bool GradientStep::MayLaunchNext() const {
+bool GradientStep::MayLaunchNext() {
   const RowPart* const rows = RowsDue();
-  return rows != nullptr ? readiness_.full(rows->bucket) : MayLaunch(next_);
+  return rows != nullptr ? readiness_.full(rows->bucket) && RowsThere(*rows) : MayLaunch(next_);
+}
+
+// True also where they never will be: Launch says so.
+bool GradientStep::RowsThere(const RowPart& rows) {
+  if (settings_.rows_on_gpu == nullptr) return true;
+  const auto there = settings_.rows_on_gpu->Arrive(rows.tensors, *settings_.rows);
+  rows_failure_ = there.status();
+  waits_for_gpu_.store(there.ok() && !*there);
+  return !waits_for_gpu_.load();
 }
 
 bool GradientStep::MayLaunch(size_t part) const {
@@ -146,6 +157,7 @@ bool GradientStep::PrepareLater() {
 // An error is this rank's own.
 absl::Status GradientStep::Launch() {
   if (const RowPart* const rows = RowsDue(); rows != nullptr) {
+    if (!rows_failure_.ok()) return Annotate(rows_failure_, NameOfNext());
     settings_.rows->Begin(rows->tensors);
     call_ = &rows_.emplace(communicator_, *settings_.rows, settings_.timeout);
   } else {
@@ -159,13 +171,13 @@ absl::Status GradientStep::Launch() {
 }
 
 absl::Status GradientStep::LaunchPart() {
+  RETURN_IF_ERROR(gradients_.Prepare(parts_[next_]));
   if (settings_.compressor != nullptr) {
     auto compressed = settings_.compressor->Launch(next_, parts_, gradients_, settings_.timeout);
-    if (!compressed.ok()) return Annotate(compressed.status(), absl::StrCat("step ", number_));
+    if (!compressed.ok()) return Annotate(compressed.status(), NameOfNext());
     call_ = compressed_ = *compressed;
     if (compressed_ != nullptr) return absl::OkStatus();  // it makes its calls itself
   }
-  RETURN_IF_ERROR(gradients_.Prepare(parts_[next_]));
   const Call call = CallOn(gradients_.BufferOf(parts_[next_]));
   if (call.in.device.on_gpu()) {
     const GpuManner manner{.graph = gradients_.GraphOf(parts_[next_]), .same_place = settings_.same_place};
@@ -232,6 +244,7 @@ bool GradientStep::Deliver() {
 bool GradientStep::End(absl::Status status) {
   status_ = std::move(status);
   ended_ = true;
+  waits_for_gpu_.store(false);
   return true;
 }
 
@@ -277,8 +290,8 @@ bool GradientStep::CheckOwn(TimePoint now) {
     SetDeadline(TimePoint::max());  // what is left of the time of an earlier wait is not this one's
   }
   if (seen_waits_ % 2 == 0) return false;
-  if (deadline() == TimePoint::max()) SetDeadline(DeadlineAfter(now, settings_.timeout));
-  return now >= deadline() && FailLate();
+  if (own_deadline() == TimePoint::max()) SetDeadline(DeadlineAfter(now, settings_.timeout));
+  return now >= own_deadline() && FailLate();
 }
 
 bool GradientStep::FailLate() {
@@ -319,6 +332,7 @@ std::string GradientStep::Absent() const {
   for (int tensor = 0; tensor < static_cast<int>(gradients_.tensors().size()); ++tensor) {
     if (!readiness_.claimed(tensor)) absent.push_back(tensor);
   }
+  if (absent.empty() && waits_for_gpu_.load()) return "rows have not come from the GPU";
   if (absent.empty()) return "all gradients are ready or about to be";
   return absl::StrCat("gradients not ready: ", Names(gradients_.tensors(), absent));
 }

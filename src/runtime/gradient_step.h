@@ -23,6 +23,7 @@
 #include "runtime/composition.h"
 #include "runtime/compressor.h"
 #include "runtime/row_exchange.h"
+#include "runtime/rows_on_gpu.h"
 
 namespace gyre::internal {
 
@@ -36,6 +37,7 @@ class GradientStep final : public Pollable {
     std::chrono::milliseconds timeout;
     Compressor* compressor = nullptr;  // outlives it; null: all goes dense
     RowExchange* rows = nullptr;       // outlives it; null: there are none
+    RowsOnGpu* rows_on_gpu = nullptr;  // likewise: where their values are
     bool same_place = false;           // GpuManner::same_place
   };
 
@@ -93,13 +95,15 @@ class GradientStep final : public Pollable {
   shm::Progress Poll() override;
   bool Check(TimePoint now) override;
   void StartClock(TimePoint) override {}  // waits for the program have no deadline until Await
-  TimePoint deadline() const override { return TimePoint(Duration(deadline_.load(std::memory_order_relaxed))); }
+  // A GPU rings no bell: who waits for it is to look again soon.
+  TimePoint deadline() const override { return waits_for_gpu_.load() ? TimePoint{} : own_deadline(); }
   bool AddWaits(std::vector<pollfd>& waits) const override;
 
  private:
   const RowPart* RowsDue() const;
   bool MayLaunch(size_t part) const;
-  bool MayLaunchNext() const;
+  bool MayLaunchNext();
+  bool RowsThere(const RowPart& rows);
   void NoteWait(shm::Progress progress);
   bool PrepareLater();
   absl::Status Launch();
@@ -112,6 +116,7 @@ class GradientStep final : public Pollable {
   std::string Awaited();
   bool FailLate();
   void Break(const absl::Status& status);
+  TimePoint own_deadline() const { return TimePoint(Duration(deadline_.load(std::memory_order_relaxed))); }
   void SetDeadline(TimePoint at) { deadline_.store(at.time_since_epoch().count(), std::memory_order_relaxed); }
   std::string NameOfNext() const;
   std::string Absent() const;
@@ -142,7 +147,9 @@ class GradientStep final : public Pollable {
   std::atomic<size_t> delivered_{0};                 // parts
   std::atomic<bool> tells_of_parts_{false};
   bool ended_ = false;
-  std::atomic<uint32_t> waits_{0};  // odd while the program waits, another number for each wait
+  std::atomic<bool> waits_for_gpu_{false};  // for rows that are on their way to the host
+  absl::Status rows_failure_;               // which did not get there
+  std::atomic<uint32_t> waits_{0};          // odd while the program waits, another number for each wait
   uint32_t seen_waits_ = 0;
   std::atomic<Duration::rep> deadline_{TimePoint::max().time_since_epoch().count()};
 };

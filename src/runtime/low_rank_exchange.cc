@@ -18,19 +18,24 @@ class LowRankExchange final : public CompressedExchange {
   LowRankExchange(ExchangeSettings settings, std::vector<std::optional<PowerSgdTensor>> matrices)
       : settings_(std::move(settings)), matrices_(std::move(matrices)) {}
 
-  absl::Status Flush(int tensor, std::span<float> values) override {
-    const std::span<float> kept = matrices_[static_cast<size_t>(tensor)]->kept();
-    for (size_t i = 0; i < kept.size(); ++i) {
-      values[i] += kept[i];
-      kept[i] = 0;
+  absl::Status Flush(const ExchangePart& part) override {
+    for (size_t i = 0; i < part.tensors.size(); ++i) {
+      auto& matrix = matrices_[static_cast<size_t>(part.tensors[i])];
+      if (!matrix) continue;
+      const std::span<float> kept = matrix->kept();
+      for (size_t k = 0; k < kept.size(); ++k) {
+        part.values[i][k] += kept[k];
+        kept[k] = 0;
+      }
     }
     return absl::OkStatus();
   }
 
-  void Begin(ExchangePart part) override {
+  absl::Status Begin(ExchangePart part) override {
     part_ = std::move(part);
     round_ = 0;
     sent_bytes_ = 0;
+    return absl::OkStatus();
   }
 
   absl::StatusOr<std::optional<Call>> Next() override {

@@ -1,12 +1,14 @@
 #include "runtime/named_call.h"
 
-#include <cstring>
-#include <limits>
+#include <algorithm>
 #include <numeric>
 #include <span>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "device/reduce.h"
+#include "runtime/neutral.h"
 
 namespace gyre::internal {
 
@@ -16,44 +18,18 @@ bool IsFloat(DType dtype) {
   return dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF32 || dtype == DType::kF64;
 }
 
-template <typename T>
-T NeutralOf(ReduceOp op) {
-  using Limits = std::numeric_limits<T>;
-  if (op == ReduceOp::kProduct) return T(1);
-  if (op == ReduceOp::kMin) return Limits::has_infinity ? Limits::infinity() : Limits::max();
-  if (op == ReduceOp::kMax) return Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
-  return T(0);
-}
-
-template <typename T>
-void Fill(std::span<std::byte> bytes, T value) {
-  for (size_t at = 0; at < bytes.size(); at += sizeof(T)) std::memcpy(bytes.data() + at, &value, sizeof(T));
-}
-
-// Elements that change no result of the reduction.
-void FillNeutral(std::span<std::byte> bytes, DType dtype, ReduceOp op) {
-  switch (dtype) {
-    case DType::kU8: return Fill(bytes, NeutralOf<uint8_t>(op));
-    case DType::kI8: return Fill(bytes, NeutralOf<int8_t>(op));
-    case DType::kI16: return Fill(bytes, NeutralOf<int16_t>(op));
-    case DType::kU16: return Fill(bytes, NeutralOf<uint16_t>(op));
-    case DType::kI32: return Fill(bytes, NeutralOf<int32_t>(op));
-    case DType::kI64: return Fill(bytes, NeutralOf<int64_t>(op));
-    case DType::kF16: return Fill(bytes, Float16(NeutralOf<float>(op)).bits);
-    case DType::kBF16: return Fill(bytes, BFloat16(NeutralOf<float>(op)).bits);
-    case DType::kF32: return Fill(bytes, NeutralOf<float>(op));
-    case DType::kF64: return Fill(bytes, NeutralOf<double>(op));
-    case DType::kBool: return Fill(bytes, NeutralOf<bool>(op));
-  }
+// Whatever the GPU's word for it, it does not say that ranks differ.
+absl::Status OfThisRank(const absl::Status& status) {
+  return status.ok() ? status : absl::InternalError(absl::StrCat("on this rank's GPU: ", status.message()));
 }
 
 }  // namespace
 
-void NamedCallRunner::Start(const NamedStep& step, const NamedBuffers* buffers) {
+void NamedCallRunner::Start(const NamedStep& step, std::vector<const NamedBuffers*> buffers, NamedGpu* gpu) {
   step_ = &step;
-  ticket_ = step.ticket;
-  buffers_ = buffers;
-  options_ = buffers != nullptr ? CallOptions{.timeout = buffers->timeout} : CallOptions{};
+  buffers_ = std::move(buffers);
+  gpu_ = gpu;
+  options_ = buffers_.empty() ? CallOptions{} : CallOptions{.timeout = buffers_.front()->timeout};
   divided_ = {};
   const bool deviates = step.kind == NamedStep::Kind::kDeviate;
   // Within a host, calls that differ end alike on all ranks and break nothing. Between hosts one byte tells first.
@@ -69,9 +45,13 @@ void NamedCallRunner::Start(const NamedStep& step, const NamedBuffers* buffers) 
   }
 }
 
+bool NamedCallRunner::Carries(uint64_t ticket) const {
+  return busy() && std::ranges::any_of(step_->parts, [&](const NamedPart& part) { return part.ticket == ticket; });
+}
+
 std::optional<absl::Status> NamedCallRunner::Poll() {
   if (!busy() || !work_.Done()) return std::nullopt;
-  absl::Status status = work_.Wait();
+  absl::Status status = failure_.ok() ? work_.Wait() : std::exchange(failure_, absl::OkStatus());
   if (std::exchange(agreeing_, false) && status.ok()) {
     if (follows_ != 0) {
       StartData();
@@ -79,34 +59,53 @@ std::optional<absl::Status> NamedCallRunner::Poll() {
     }
     status = absl::InvalidArgumentError("a rank does not follow the frozen order");
   }
-  if (status.ok() && divided_.count > 0) {
-    const void* const source = divided_.data;
-    device::Reduce({.dtype = divided_.dtype, .op = ReduceOp::kSum, .divisor = contributors()}, {&source, 1},
-                   {&divided_.data, 1}, divided_.count);
+  if (status.ok()) status = Divide();
+  if (std::exchange(on_gpu_, false)) {
+    const absl::Status left = OfThisRank(gpu_->Leave(*step_, buffers_, status.ok()));
+    if (status.ok()) status = left;
   }
   step_ = nullptr;
   work_ = Work();
   return status;
 }
 
+// What is wrong here alone ends this rank's operations, and so all ranks'.
 void NamedCallRunner::StartData() {
-  switch (step_->call.signature.kind) {
+  failure_ = StartCall();
+}
+
+absl::Status NamedCallRunner::StartCall() {
+  on_gpu_ = call().signature.on_gpu;
+  if (on_gpu_ && gpu_ == nullptr) {
+    on_gpu_ = false;
+    return absl::InternalError("this rank is to contribute to an operation on GPUs, and has brought no tensor on one");
+  }
+  switch (call().signature.kind) {
     case NamedKind::kAllReduce: return StartAllReduce();
     case NamedKind::kAllGather: return StartAllGather();
-    case NamedKind::kBroadcast: work_ = StartBroadcast(); return;
+    case NamedKind::kBroadcast: return StartBroadcast();
     case NamedKind::kRefused: break;  // never agreed on
   }
+  return absl::OkStatus();
 }
 
-// Scratch of the operation's size, all neutral.
-void NamedCallRunner::MakeNeutral() {
-  const NamedSignature& signature = step_->call.signature;
+// What the call reads and writes; without buffers, as much that is neutral.
+absl::StatusOr<NamedTensors> NamedCallRunner::Tensors() {
+  if (on_gpu_) {
+    auto tensors = gpu_->Enter(*step_, buffers_);
+    if (!tensors.ok()) return OfThisRank(tensors.status());
+    return tensors;
+  }
+  if (!buffers_.empty()) return NamedTensors{.in = buffers_.front()->in, .out = buffers_.front()->out};
+  const NamedSignature& signature = call().signature;
   scratch_.resize(static_cast<size_t>(signature.count * DTypeSize(signature.dtype)));
   FillNeutral(scratch_, signature.dtype, signature.op);
+  const TensorView neutral(scratch_.data(), signature.count, signature.dtype);
+  return NamedTensors{.in = neutral, .out = neutral};
 }
 
-void NamedCallRunner::StartAllReduce() {
-  const NamedSignature& signature = step_->call.signature;
+absl::Status NamedCallRunner::StartAllReduce() {
+  const NamedSignature& signature = call().signature;
   ReduceOptions options{.op = signature.op,
                         .prescale = signature.prescale,
                         .postscale = signature.postscale,
@@ -115,32 +114,49 @@ void NamedCallRunner::StartAllReduce() {
   const bool averages = lacks_some && signature.op == ReduceOp::kAverage;
   if (averages) options.op = ReduceOp::kSum;
   if (averages && IsFloat(signature.dtype)) options.postscale /= contributors();
-  if (buffers_ == nullptr) {
-    MakeNeutral();
-    work_ = communicator_.AllReduceAsync(TensorView(scratch_.data(), signature.count, signature.dtype), options);
-    return;
+  ASSIGN_OR_RETURN(const NamedTensors tensors, Tensors());
+  if (averages && !IsFloat(signature.dtype) && !buffers_.empty()) divided_ = tensors.out;
+  work_ = communicator_.AllReduceAsync(tensors.in, tensors.out, options);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<NamedTensors> NamedCallRunner::GatherTensors(int64_t total) {
+  const DType dtype = call().signature.dtype;
+  const NamedBuffers* const buffers = buffers_.empty() ? nullptr : buffers_.front();
+  if (on_gpu_) {
+    auto tensors = gpu_->EnterGather(buffers, dtype, total);
+    if (!tensors.ok()) return OfThisRank(tensors.status());
+    return tensors;
   }
-  if (averages && !IsFloat(signature.dtype)) divided_ = buffers_->out;
-  work_ = communicator_.AllReduceAsync(buffers_->in, buffers_->out, options);
+  std::vector<std::byte>& all = buffers != nullptr ? buffers->gathered->bytes : scratch_;
+  all.resize(static_cast<size_t>(total * DTypeSize(dtype)));
+  const ConstTensorView in = buffers != nullptr ? buffers->in : ConstTensorView(nullptr, 0, dtype);
+  return NamedTensors{.in = in, .out = {all.data(), total, dtype}};
 }
 
-void NamedCallRunner::StartAllGather() {
-  const NamedCall& call = step_->call;
-  const int64_t total = std::accumulate(call.counts.begin(), call.counts.end(), int64_t{0});
-  const DType dtype = call.signature.dtype;
-  const auto bytes = static_cast<size_t>(total * DTypeSize(dtype));
-  std::vector<std::byte>& all = buffers_ != nullptr ? buffers_->gathered->bytes : scratch_;
-  all.resize(bytes);
-  if (buffers_ != nullptr) buffers_->gathered->counts = call.counts;
-  const ConstTensorView in = buffers_ != nullptr ? buffers_->in : ConstTensorView(nullptr, 0, dtype);
-  work_ = communicator_.AllGatherVAsync(in, call.counts, {all.data(), total, dtype}, options_);
+absl::Status NamedCallRunner::StartAllGather() {
+  const std::vector<int64_t>& counts = call().counts;
+  const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  ASSIGN_OR_RETURN(const NamedTensors tensors, GatherTensors(total));
+  if (!buffers_.empty()) buffers_.front()->gathered->counts = counts;
+  work_ = communicator_.AllGatherVAsync(tensors.in, counts, tensors.out, options_);
+  return absl::OkStatus();
 }
 
-Work NamedCallRunner::StartBroadcast() {
-  const NamedSignature& signature = step_->call.signature;
-  if (buffers_ != nullptr) return communicator_.BroadcastAsync(buffers_->out, signature.root, options_);
-  scratch_.resize(static_cast<size_t>(signature.count * DTypeSize(signature.dtype)));
-  return communicator_.BroadcastAsync({scratch_.data(), signature.count, signature.dtype}, signature.root, options_);
+absl::Status NamedCallRunner::StartBroadcast() {
+  ASSIGN_OR_RETURN(const NamedTensors tensors, Tensors());
+  work_ = communicator_.BroadcastAsync(tensors.out, call().signature.root, options_);
+  return absl::OkStatus();
 }
 
+// --- After a call ---
+
+absl::Status NamedCallRunner::Divide() {
+  if (divided_.count == 0) return absl::OkStatus();
+  if (on_gpu_) return OfThisRank(gpu_->Divide(divided_, contributors()));
+  const void* const source = divided_.data;
+  device::Reduce({.dtype = divided_.dtype, .op = ReduceOp::kSum, .divisor = contributors()}, {&source, 1},
+                 {&divided_.data, 1}, divided_.count);
+  return absl::OkStatus();
+}
 }  // namespace gyre::internal

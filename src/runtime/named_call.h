@@ -4,13 +4,17 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "fusion/negotiator.h"
 #include "gyre/communicator.h"
 #include "gyre/named_operations.h"
+#include "runtime/gpu_marks.h"
+#include "runtime/named_gpu.h"
 
 namespace gyre::internal {
 
@@ -20,6 +24,7 @@ struct NamedBuffers {
   TensorView out{};
   Gathered* gathered = nullptr;  // of an allgather, in place of out
   std::chrono::milliseconds timeout{};
+  std::shared_ptr<const GpuMarks> marks{};  // of tensors on a GPU: what had been queued on their streams before
 };
 
 // Not thread-safe. Must not be destroyed while busy.
@@ -27,12 +32,13 @@ class NamedCallRunner {
  public:
   explicit NamedCallRunner(Communicator& communicator) : communicator_(communicator) {}
 
-  // `buffers`: null where this rank contributes nothing. Step and buffers must live until it has ended.
+  // `buffers`: by part; none where this rank contributes nothing. `gpu`: for steps of tensors on a GPU. All of them
+  // must live until it has ended.
   // REQUIRES: !busy()
-  void Start(const NamedStep& step, const NamedBuffers* buffers);
+  void Start(const NamedStep& step, std::vector<const NamedBuffers*> buffers, NamedGpu* gpu);
 
   bool busy() const { return step_ != nullptr; }
-  uint64_t ticket() const { return ticket_; }  // of the step, while busy
+  bool Carries(uint64_t ticket) const;  // whether it is busy with that operation
 
   // How the step ended, once it has.
   std::optional<absl::Status> Poll();
@@ -42,21 +48,27 @@ class NamedCallRunner {
 
  private:
   void StartData();
-  void StartAllReduce();
-  void StartAllGather();
-  Work StartBroadcast();
-  void MakeNeutral();
+  absl::Status StartCall();
+  absl::Status StartAllReduce();
+  absl::Status StartAllGather();
+  absl::Status StartBroadcast();
+  absl::StatusOr<NamedTensors> Tensors();
+  absl::StatusOr<NamedTensors> GatherTensors(int64_t total);
+  absl::Status Divide();
+  const NamedCall& call() const { return step_->parts.front().call; }
   int contributors() const { return communicator_.size() - static_cast<int>(step_->absent.size()); }
 
   Communicator& communicator_;
   const NamedStep* step_ = nullptr;
-  uint64_t ticket_ = 0;
-  const NamedBuffers* buffers_ = nullptr;
+  std::vector<const NamedBuffers*> buffers_;
+  NamedGpu* gpu_ = nullptr;
   CallOptions options_;
   bool agreeing_ = false;
+  bool on_gpu_ = false;  // something was queued there
   uint8_t follows_ = 0;
   TensorView divided_{};            // what is yet to be divided by the number of contributors, if anything
   std::vector<std::byte> scratch_;  // in place of buffers
+  absl::Status failure_;            // of this rank, before its call
   Work work_;
   int64_t agreements_ = 0;
 };

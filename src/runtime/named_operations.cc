@@ -22,11 +22,15 @@ using Timeout = std::optional<std::chrono::milliseconds>;
 
 // Fills in what all kinds share. `call`: the same as a call of the communicator, to see whether its arguments are
 // right; wrong ones are announced as such, so that the other ranks do not wait.
-NamedRequest Checked(const internal::Conductor& conductor, NamedRequest request, const Call& call,
-                     absl::Status& refusal) {
+NamedRequest Checked(internal::Conductor& conductor, NamedRequest request, const Call& call, absl::Status& refusal) {
   const Communicator& communicator = conductor.communicator();
   absl::Status status = internal::Validate(call, communicator.rank(), communicator.size());
-  if (DeviceOf(call).on_gpu()) status = absl::UnimplementedError("named operations are of tensors on the host");
+  if (status.ok() && DeviceOf(call).on_gpu()) {
+    auto marks = conductor.Mark(call);
+    status = marks.status();
+    if (marks.ok()) request.buffers.marks = *std::move(marks);
+    request.signature.on_gpu = status.ok();
+  }
   if (request.name.empty()) status = absl::InvalidArgumentError("the name is empty");
   const bool timed = call.timeout && call.timeout->count() > 0;
   request.buffers.timeout = timed ? *call.timeout : conductor.config().operation_timeout;
@@ -37,7 +41,7 @@ NamedRequest Checked(const internal::Conductor& conductor, NamedRequest request,
   return request;
 }
 
-NamedRequest Reducing(const internal::Conductor& conductor, std::string_view name, ConstTensorView in, TensorView out,
+NamedRequest Reducing(internal::Conductor& conductor, std::string_view name, ConstTensorView in, TensorView out,
                       const ReduceOptions& options, absl::Status& refusal) {
   const Call call{.kind = CallKind::kAllReduce,
                   .in = in,

@@ -4,21 +4,20 @@
 // An element is rounded twice, however many ranks there are, and what either rounding takes away is kept: of the
 // second, the slice's owner adds it to its own gradient of the next step.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
-#include "compression/large_buffer.h"
+#include "base/status.h"
 #include "compression/quantize.h"
+#include "runtime/codec_device.h"
 #include "runtime/compressed_exchange.h"
 
 namespace gyre::internal {
 
 namespace {
 
-using compression::DequantizeAdd;
 using compression::kQuantizeBlock;
-using compression::LargeBuffer;
 using compression::PayloadKind;
-using compression::Quantize;
 using compression::QuantizedBytes;
 
 struct KindOf {
@@ -70,36 +69,55 @@ std::vector<Slice> Cut(const ExchangePart& part, int ranks) {
 
 class QuantizedExchange final : public CompressedExchange {
  public:
-  QuantizedExchange(PayloadKind kind, uint64_t seed, ExchangeSettings settings)
-      : kind_(kind), seed_(seed), settings_(std::move(settings)), scale_(settings_.scale()) {
+  QuantizedExchange(PayloadKind kind, uint64_t seed, ExchangeSettings settings, std::shared_ptr<CodecDevice> device)
+      : kind_(kind),
+        seed_(seed),
+        settings_(std::move(settings)),
+        scale_(settings_.scale()),
+        device_(std::move(device)),
+        sent_(device_->MakeParcel()),
+        received_(device_->MakeParcel()),
+        own_sum_(device_->MakeParcel()),
+        gathered_(device_->MakeParcel()) {}
+
+  // Before all else.
+  absl::Status Open() {
     for (const ExchangeTensor& tensor : settings_.tensors) {
-      kept_.emplace_back(tensor.covered && keeps() ? tensor.count : 0);
-    }
-  }
-
-  void BeginStep(int64_t step, double /*norm*/) override { step_ = step; }
-
-  absl::Status Flush(int tensor, std::span<float> values) override {
-    const std::span<float> kept = kept_[static_cast<size_t>(tensor)].span();
-    for (size_t i = 0; i < kept.size(); ++i) {
-      values[i] += kept[i];
-      kept[i] = 0;
+      kept_.emplace_back();
+      if (!tensor.covered || !keeps()) continue;
+      ASSIGN_OR_RETURN(kept_.back(), device_->Keep(tensor.count));
     }
     return absl::OkStatus();
   }
 
-  void Begin(ExchangePart part) override {
+  void BeginStep(int64_t step, double /*norm*/) override { step_ = step; }
+
+  absl::Status Flush(const ExchangePart& part) override {
+    for (size_t i = 0; i < part.tensors.size(); ++i) {
+      const std::span<float> kept = kept_[static_cast<size_t>(part.tensors[i])];
+      if (kept.empty()) continue;
+      RETURN_IF_ERROR(device_->Add(kept, part.values[i]));
+      RETURN_IF_ERROR(device_->Zero(kept));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Begin(ExchangePart part) override {
     part_ = std::move(part);
     slices_ = Cut(part_, settings_.ranks);
     round_ = 0;
     sent_bytes_ = 0;
+    return absl::OkStatus();
   }
+
+  absl::StatusOr<bool> Ready() override { return device_->Done(); }
+  std::string Awaited() const override { return device_->Awaited(); }
 
   absl::StatusOr<std::optional<Call>> Next() override {
     switch (round_++) {
       case 0: return Scatter();
       case 1: return Gather();
-      default: Deliver(); return std::nullopt;
+      default: RETURN_IF_ERROR(Deliver()); return std::nullopt;
     }
   }
 
@@ -110,7 +128,7 @@ class QuantizedExchange final : public CompressedExchange {
     for (size_t i = 0; i < kept_.size(); ++i) {
       if (!settings_.tensors[i].covered) continue;
       all.emplace_back();
-      if (keeps()) all.back().push_back(kept_[i].span());
+      if (keeps()) all.back().push_back(kept_[i]);
     }
     return all;
   }
@@ -123,24 +141,29 @@ class QuantizedExchange final : public CompressedExchange {
   size_t place(const Piece& piece) const { return static_cast<size_t>(part_.tensors[piece.tensor]); }
   bool covered(const Piece& piece) const { return settings_.tensors[place(piece)].covered; }
   PayloadKind KindFor(const Piece& piece, PayloadKind kind) const { return covered(piece) ? kind : PayloadKind::kF32; }
-  float* values(const Piece& piece) const { return part_.values[piece.tensor].data() + piece.begin; }
+  std::span<float> values(const Piece& piece) const {
+    return part_.values[piece.tensor].subspan(static_cast<size_t>(piece.begin), static_cast<size_t>(piece.count));
+  }
   float* kept(const Piece& piece) {
     return covered(piece) && keeps() ? kept_[place(piece)].data() + piece.begin : nullptr;
   }
   const Slice& own_slice() const { return slices_[static_cast<size_t>(settings_.rank)]; }
 
-  int64_t BytesOf(const Slice& slice, PayloadKind kind) const {
-    int64_t bytes = 0;
-    for (const Piece& piece : slice) bytes += QuantizedBytes(KindFor(piece, kind), piece.count);
-    return bytes;
+  int64_t BytesOf(const Piece& piece, PayloadKind kind) const {
+    const int64_t bytes = QuantizedBytes(KindFor(piece, kind), piece.count), unit = device_->alignment();
+    return (bytes + unit - 1) / unit * unit;
   }
 
   // By rank; and room for all of it.
-  void Measure(PayloadKind kind, std::vector<int64_t>& counts, std::vector<std::byte>& all) const {
+  absl::Status Measure(PayloadKind kind, std::vector<int64_t>& counts, Parcel& all) const {
     counts.clear();
     int64_t total = 0;
-    for (const Slice& slice : slices_) total += counts.emplace_back(BytesOf(slice, kind));
-    all.resize(static_cast<size_t>(total));
+    for (const Slice& slice : slices_) {
+      int64_t& bytes = counts.emplace_back(0);
+      for (const Piece& piece : slice) bytes += BytesOf(piece, kind);
+      total += bytes;
+    }
+    return all.Resize(total);
   }
 
   // Another lot for every rank, step and run of elements.
@@ -152,92 +175,104 @@ class QuantizedExchange final : public CompressedExchange {
     return seed;
   }
 
-  Call Scatter() {
-    Measure(kind_, send_counts_, sent_);
-    std::byte* to = sent_.data();
+  absl::StatusOr<Call> Scatter() {
+    RETURN_IF_ERROR(Measure(kind_, send_counts_, *sent_));
+    receive_counts_.assign(slices_.size(), send_counts_[static_cast<size_t>(settings_.rank)]);
+    RETURN_IF_ERROR(received_->Resize(std::ssize(slices_) * receive_counts_[0]));
+    std::byte* to = sent_->there();
     for (const Slice& slice : slices_) {
       for (const Piece& piece : slice) {
-        const PayloadKind kind = KindFor(piece, kind_);
-        Quantize(kind, values(piece), kept(piece), piece.count, SeedOf(piece), to);
-        to += QuantizedBytes(kind, piece.count);
+        RETURN_IF_ERROR(device_->Quantize(KindFor(piece, kind_), values(piece).data(), kept(piece), piece.count,
+                                          SeedOf(piece), to));
+        to += BytesOf(piece, kind_);
       }
     }
-    sent_bytes_ += std::ssize(sent_);
-    receive_counts_.assign(slices_.size(), send_counts_[static_cast<size_t>(settings_.rank)]);
-    received_.resize(slices_.size() * static_cast<size_t>(receive_counts_[0]));
-    return {.kind = CallKind::kAllToAll,
-            .in = BytesView(sent_),
-            .out = BytesView(received_),
-            .counts = send_counts_,
-            .receive_counts = receive_counts_};
+    RETURN_IF_ERROR(sent_->Bring());
+    sent_bytes_ += sent_->size();
+    return Call{.kind = CallKind::kAllToAll,
+                .in = sent_->view(),
+                .out = received_->view(),
+                .counts = send_counts_,
+                .receive_counts = receive_counts_};
   }
 
   // Adds up this rank's slice, and encodes the sum.
-  Call Gather() {
-    Measure(second_kind(), gather_counts_, gathered_);
-    sum_bytes_.resize(static_cast<size_t>(gather_counts_[static_cast<size_t>(settings_.rank)]));
-    const int64_t stride = receive_counts_[0];
-    int64_t offset = 0;
-    std::byte* to = sum_bytes_.data();
+  absl::StatusOr<Call> Gather() {
+    RETURN_IF_ERROR(Measure(second_kind(), gather_counts_, *gathered_));
+    RETURN_IF_ERROR(own_sum_->Resize(gather_counts_[static_cast<size_t>(settings_.rank)]));
+    RETURN_IF_ERROR(received_->Send());
+    int64_t offset = 0, to = 0;
     for (const Piece& piece : own_slice()) {
-      const PayloadKind kind = KindFor(piece, kind_);
-      sum_.assign(static_cast<size_t>(piece.count), 0.0f);
-      for (int rank = 0; rank < settings_.ranks; ++rank) {
-        DequantizeAdd(kind, received_.data() + rank * stride + offset, piece.count, scale_, sum_.data());
-      }
-      offset += QuantizedBytes(kind, piece.count);
-      const PayloadKind second = KindFor(piece, second_kind());
-      EncodeSum(piece, second, to);
-      to += QuantizedBytes(second, piece.count);
+      RETURN_IF_ERROR(AddUp(piece, offset, own_sum_->there() + to));
+      offset += BytesOf(piece, kind_);
+      to += BytesOf(piece, second_kind());
     }
-    sent_bytes_ += std::ssize(sum_bytes_);
-    return {.kind = CallKind::kAllGather,
-            .in = BytesView(sum_bytes_),
-            .out = BytesView(gathered_),
-            .counts = gather_counts_};
+    RETURN_IF_ERROR(own_sum_->Bring());
+    sent_bytes_ += own_sum_->size();
+    return Call{
+        .kind = CallKind::kAllGather, .in = own_sum_->view(), .out = gathered_->view(), .counts = gather_counts_};
   }
 
-  void EncodeSum(const Piece& piece, PayloadKind kind, std::byte* to) {
-    float* const kept_here = kept(piece);
-    if (kept_here == nullptr || scale_ == 0) return Quantize(kind, sum_.data(), nullptr, piece.count, 0, to);
-    error_.assign(static_cast<size_t>(piece.count), 0.0f);
-    Quantize(kind, sum_.data(), error_.data(), piece.count, 0, to);
-    for (int64_t i = 0; i < piece.count; ++i) kept_here[i] += error_[static_cast<size_t>(i)] / scale_;
+  // What of the sum's encoding receivers do not get, its owner keeps, as if it were its own gradient's.
+  absl::Status AddUp(const Piece& piece, int64_t offset, std::byte* to) {
+    const PayloadKind second = KindFor(piece, second_kind());
+    const float inverse = 1 / scale_;
+    const bool keeps_error = kept(piece) != nullptr && std::isfinite(inverse);
+    ASSIGN_OR_RETURN(const std::span<float> scratch, device_->Scratch(2 * Padded(piece.count)));
+    const auto count = static_cast<size_t>(piece.count);
+    const auto sum = scratch.first(count), error = scratch.subspan(static_cast<size_t>(Padded(piece.count)), count);
+    RETURN_IF_ERROR(device_->Zero(scratch));
+    for (int rank = 0; rank < settings_.ranks; ++rank) {
+      const std::byte* const from = received_->there() + rank * receive_counts_[0] + offset;
+      RETURN_IF_ERROR(device_->DequantizeAdd(KindFor(piece, kind_), from, piece.count, scale_, sum.data()));
+    }
+    RETURN_IF_ERROR(device_->Quantize(second, sum.data(), keeps_error ? error.data() : nullptr, piece.count, 0, to));
+    return keeps_error ? device_->AddScaled(error, inverse, {kept(piece), count}) : absl::OkStatus();
   }
 
-  void Deliver() {
-    const std::byte* from = gathered_.data();
+  // So that what follows is as well aligned.
+  static int64_t Padded(int64_t count) { return (count + 3) / 4 * 4; }
+
+  absl::Status Deliver() {
+    RETURN_IF_ERROR(gathered_->Send());
+    const std::byte* from = gathered_->there();
     for (const Slice& slice : slices_) {
       for (const Piece& piece : slice) {
-        const PayloadKind kind = KindFor(piece, second_kind());
-        std::fill_n(values(piece), piece.count, 0.0f);
-        DequantizeAdd(kind, from, piece.count, 1, values(piece));
-        from += QuantizedBytes(kind, piece.count);
+        RETURN_IF_ERROR(device_->Zero(values(piece)));
+        RETURN_IF_ERROR(
+            device_->DequantizeAdd(KindFor(piece, second_kind()), from, piece.count, 1, values(piece).data()));
+        from += BytesOf(piece, second_kind());
       }
     }
+    return absl::OkStatus();
   }
 
   const PayloadKind kind_;
   const uint64_t seed_;
   const ExchangeSettings settings_;
   const float scale_;
-  std::vector<LargeBuffer> kept_;  // by place
+  const std::shared_ptr<CodecDevice> device_;
+  std::vector<std::span<float>> kept_;  // by place; empty where nothing is kept
   int64_t step_ = 0;
   ExchangePart part_;
   std::vector<Slice> slices_;  // by rank
   int round_ = 0;
   int64_t sent_bytes_ = 0;
   std::vector<int64_t> send_counts_, receive_counts_, gather_counts_;
-  std::vector<std::byte> sent_, received_, sum_bytes_, gathered_;
-  std::vector<float> sum_, error_;
+  const std::unique_ptr<Parcel> sent_, received_, own_sum_, gathered_;
 };
 
 }  // namespace
 
-std::unique_ptr<CompressedExchange> MakeQuantizedExchange(const Compression& compression, ExchangeSettings settings) {
+absl::StatusOr<std::unique_ptr<CompressedExchange>> MakeQuantizedExchange(const Compression& compression,
+                                                                          ExchangeSettings settings,
+                                                                          std::shared_ptr<CodecDevice> device) {
   const auto* const ternary = std::get_if<Ternary>(&compression);
-  return std::make_unique<QuantizedExchange>(std::visit(KindOf(), compression), ternary != nullptr ? ternary->seed : 0,
-                                             std::move(settings));
+  auto made =
+      std::make_unique<QuantizedExchange>(std::visit(KindOf(), compression), ternary != nullptr ? ternary->seed : 0,
+                                          std::move(settings), std::move(device));
+  RETURN_IF_ERROR(made->Open());
+  return made;
 }
 
 }  // namespace gyre::internal

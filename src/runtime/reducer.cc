@@ -59,8 +59,9 @@ absl::StatusOr<int> GradientReducer::Register(std::string_view name, std::span<c
   return state_->Register(name, shape, dtype, device);
 }
 
-absl::StatusOr<int> GradientReducer::RegisterRows(std::string_view name, std::span<const int64_t> shape, DType dtype) {
-  return state_->RegisterRows(name, shape, dtype);
+absl::StatusOr<int> GradientReducer::RegisterRows(std::string_view name, std::span<const int64_t> shape, DType dtype,
+                                                  const Device& device) {
+  return state_->RegisterRows(name, shape, dtype, device);
 }
 
 absl::Status GradientReducer::Start() {

@@ -15,7 +15,7 @@ namespace gyre::internal {
 
 // What an allreduce costs among these ranks: some of growing sizes are timed, until one takes 10 ms or `scratch` is
 // reduced whole (8 MiB at most). `scratch`: zeros, which it stays, in the memory that gradients travel in; equally long
-// on all ranks. About 1 ms within a host, 50 ms at 1 Gbit/s. The slowest rank's times count.
+// on all ranks. The slowest rank's times count.
 absl::StatusOr<fusion::CostModel> MeasureCost(Communicator& communicator, std::span<float> scratch,
                                               const CallOptions& options);
 

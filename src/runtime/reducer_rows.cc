@@ -15,19 +15,16 @@ namespace {
 
 absl::Status CheckOnHost(const Device& device) {
   if (!device.on_gpu()) return absl::OkStatus();
-  return absl::UnimplementedError("row gradients are on the host, not on a GPU");
+  return absl::InvalidArgumentError("they were registered on the host");
 }
 
 }  // namespace
 
 absl::StatusOr<int> GradientReducer::State::RegisterRows(std::string_view name, std::span<const int64_t> shape,
-                                                         DType dtype) {
-  if (begun_) return absl::FailedPreconditionError("gradients are registered before Start");
-  if (!devices_.empty() && devices_[0].on_gpu()) {
-    return absl::UnimplementedError("gradients on a GPU are not given as rows");
-  }
+                                                         DType dtype, const Device& device) {
+  RETURN_IF_ERROR(CheckRegistration(name, device));
   ASSIGN_OR_RETURN(const int index, registry_.AddRows(name, shape, dtype));
-  devices_.emplace_back();
+  devices_.push_back(device);
   row_shapes_.emplace_back(index, fusion::MakeRowShape(shape, dtype));
   return index;
 }
@@ -46,14 +43,29 @@ std::unique_ptr<internal::RowExchange> GradientReducer::State::MakeRowExchange()
   return exchange;
 }
 
+absl::Status GradientReducer::State::MakeRowsOnGpu(const std::shared_ptr<device::Gpu>& gpu) {
+  rows_on_gpu_ = std::make_unique<internal::RowsOnGpu>(gpu, tensors_.size());
+  for (const auto& [index, shape] : row_shapes_) {
+    const auto registered = static_cast<size_t>(index);
+    RETURN_IF_ERROR(rows_on_gpu_->Add(places_[registered], shape, devices_[registered].stream));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status GradientReducer::State::GiveRows(int index, const RowsView& rows) {
   RETURN_IF_ERROR(CheckUsable());
   RETURN_IF_ERROR(CheckIndex(index));
   const int place = places_[static_cast<size_t>(index)];
-  RETURN_IF_ERROR(CheckOnHost(rows.values.device));
   RETURN_IF_ERROR(rows_->Check(place, rows));
+  const bool on_gpu = rows_on_gpu_ != nullptr;
+  const absl::Status here = on_gpu ? rows_on_gpu_->Check(rows) : CheckOnHost(rows.values.device);
+  if (!here.ok()) return Annotate(here, absl::StrCat("the rows of gradient ", NameOf(place)));
   RETURN_IF_ERROR(Claim(place));
-  rows_->Give(place, rows);
+  if (on_gpu) {
+    rows_on_gpu_->Give(place, rows);
+  } else {
+    rows_->Give(place, rows);
+  }
   Complete(place);
   return absl::OkStatus();
 }
@@ -61,7 +73,8 @@ absl::Status GradientReducer::State::GiveRows(int index, const RowsView& rows) {
 RowsView GradientReducer::State::result_rows(int index) const {
   if (rows_ == nullptr || index < 0 || index >= size()) return {};
   const int place = places_[static_cast<size_t>(index)];
-  return rows_->has(place) ? rows_->result(place) : RowsView();
+  if (!rows_->has(place)) return {};
+  return rows_on_gpu_ != nullptr ? rows_on_gpu_->result(place, *rows_) : rows_->result(place);
 }
 
 absl::Status GradientReducer::State::ScatterRows(int index, TensorView dense) const {
@@ -71,7 +84,6 @@ absl::Status GradientReducer::State::ScatterRows(int index, TensorView dense) co
   if (!rows_->has(place)) {
     return absl::InvalidArgumentError(absl::StrCat("gradient ", NameOf(place), " was not registered as rows"));
   }
-  RETURN_IF_ERROR(CheckOnHost(dense.device));
   const fusion::RowShape& shape = rows_->shape(place);
   if (dense.count != shape.rows * shape.width || !fusion::IsGradientDType(dense.dtype) ||
       (dense.data == nullptr && dense.count > 0)) {
@@ -79,6 +91,11 @@ absl::Status GradientReducer::State::ScatterRows(int index, TensorView dense) co
                                                    " floating-point elements; given were ", dense.count, " of ",
                                                    ToAbsl(DTypeName(dense.dtype))));
   }
+  const auto annotated = [&](const absl::Status& status) {
+    return Annotate(status, absl::StrCat("the rows of gradient ", NameOf(place)));
+  };
+  if (rows_on_gpu_ != nullptr) return annotated(rows_on_gpu_->Scatter(place, *rows_, dense));
+  RETURN_IF_ERROR(annotated(CheckOnHost(dense.device)));
   rows_->Scatter(place, dense);
   return absl::OkStatus();
 }

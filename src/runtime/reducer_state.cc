@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "fusion/arithmetic.h"
 #include "fusion/layout.h"
+#include "runtime/gpu_codec_device.h"
 #include "runtime/reducer_agreement.h"
 
 namespace gyre {
@@ -44,8 +45,7 @@ GradientReducer::State::~State() {
   if (memory_.data != nullptr) memory_.arena->Free(memory_.data);
 }
 
-absl::StatusOr<int> GradientReducer::State::Register(std::string_view name, std::span<const int64_t> shape, DType dtype,
-                                                     const Device& device) {
+absl::Status GradientReducer::State::CheckRegistration(std::string_view name, const Device& device) const {
   if (begun_) return absl::FailedPreconditionError("gradients are registered before Start");
   if (internal::IsPerThread(device)) {
     return absl::InvalidArgumentError(
@@ -55,6 +55,12 @@ absl::StatusOr<int> GradientReducer::State::Register(std::string_view name, std:
     return absl::InvalidArgumentError(absl::StrCat("gradient \"", absl::CHexEscape(ToAbsl(name)), "\" is on ",
                                                    PlaceOf(device), ", those before it on ", PlaceOf(devices_[0])));
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> GradientReducer::State::Register(std::string_view name, std::span<const int64_t> shape, DType dtype,
+                                                     const Device& device) {
+  RETURN_IF_ERROR(CheckRegistration(name, device));
   ASSIGN_OR_RETURN(const int index, registry_.Add(name, shape, dtype));
   devices_.push_back(device);
   return index;
@@ -76,7 +82,6 @@ absl::Status GradientReducer::State::Start() {
   }
   RETURN_IF_ERROR(
       internal::AgreeOnGradients(*communicator_, registry_.Describe(DescribeOptions(saved)), call_options()));
-  RETURN_IF_ERROR(CheckDevice());
   RETURN_IF_ERROR(MakeFirstPlan(saved));
   RETURN_IF_ERROR(internal::AgreeOnSuccess(*communicator_, MakeGradients(MakeLayout(tensors_, plan_)), call_options()));
   if (on_gpu_ != nullptr) {  // in buckets that are laid out alike on all ranks
@@ -96,6 +101,7 @@ absl::Status GradientReducer::State::Start() {
                                                                                     .timeout = timeout_,
                                                                                     .compressor = compressor_.get(),
                                                                                     .rows = rows_.get(),
+                                                                                    .rows_on_gpu = rows_on_gpu_.get(),
                                                                                     .same_place = in_nccl_memory_});
   Follow(std::move(plan_));
   if (compressor_ != nullptr) compressor_->Restart(steps_ + 1);
@@ -104,14 +110,6 @@ absl::Status GradientReducer::State::Start() {
   step_begins_ = std::chrono::steady_clock::now();
   started_.store(true);
   return absl::OkStatus();
-}
-
-// What all ranks find out alike: they have agreed on everything that it looks at.
-absl::Status GradientReducer::State::CheckDevice() const {
-  if (devices_.empty() || !devices_[0].on_gpu()) return absl::OkStatus();
-  if (std::holds_alternative<NoCompression>(compression_.compression)) return absl::OkStatus();
-  return absl::UnimplementedError(
-      "gradients on a GPU are not compressed: leave compression out, or have them on the host");
 }
 
 absl::Status GradientReducer::State::MakeGradients(const fusion::Layout& layout) {
@@ -127,7 +125,7 @@ absl::Status GradientReducer::State::MakeGradients(const fusion::Layout& layout)
     graphs_due_ = options_.graphs;
     in_nccl_memory_ = opened.nccl_memory != nullptr && Has(*opened.nccl_memory, on_gpu_->home(0).data);
     gradients_ = std::move(gradients);
-    return absl::OkStatus();
+    return row_shapes_.empty() ? absl::OkStatus() : MakeRowsOnGpu(opened.gpu);
   }
   RETURN_IF_ERROR(Allocate(layout.bytes));
   const int64_t own_call_bytes = communicator_->node_count() == 1 ? kOwnCallBytes : INT64_MAX;
@@ -135,9 +133,18 @@ absl::Status GradientReducer::State::MakeGradients(const fusion::Layout& layout)
   return absl::OkStatus();
 }
 
+// Where the gradients are.
+absl::StatusOr<std::shared_ptr<internal::CodecDevice>> GradientReducer::State::MakeCodecDevice() const {
+  if (on_gpu_ == nullptr) return internal::MakeHostDevice();
+  ASSIGN_OR_RETURN(internal::OpenedGpu opened, ranks_->runtime().gpus().Get(on_gpu_->own().gpu));
+  return internal::MakeGpuDevice(std::move(opened), on_gpu_->own().stream, communicator_->rank(), timeout_);
+}
+
 absl::Status GradientReducer::State::MakeCompressor() {
-  ASSIGN_OR_RETURN(compressor_, internal::Compressor::Create(*communicator_, *ranks_, compression_, options_, tensors_,
-                                                             registry_.Shapes(), postscale(), compression_use_));
+  ASSIGN_OR_RETURN(auto device, MakeCodecDevice());
+  ASSIGN_OR_RETURN(compressor_,
+                   internal::Compressor::Create(*communicator_, *ranks_, compression_, options_, tensors_,
+                                                registry_.Shapes(), postscale(), std::move(device), compression_use_));
   return absl::OkStatus();
 }
 
@@ -197,7 +204,11 @@ bool GradientReducer::State::carries_momentum(int index) const {
 }
 
 std::vector<std::byte> GradientReducer::State::SaveCompression() const {
-  return compressor_ != nullptr ? compressor_->Save() : std::vector<std::byte>();
+  if (compressor_ == nullptr) return {};
+  auto saved = compressor_->Save();
+  if (saved.ok()) return *std::move(saved);
+  ranks_->runtime().logger()->error("compression state was not saved: {}", saved.status().ToString());
+  return {};
 }
 
 absl::Status GradientReducer::State::RestoreCompression(std::span<const std::span<const std::byte>> saved) {
@@ -454,15 +465,23 @@ absl::Status GradientReducer::State::FinishResults(StepSummary& summary) {
 }
 
 absl::Status GradientReducer::State::FinishOnGpu(StepSummary& summary) {
-  if (!options_.max_norm && !options_.skip_non_finite) return on_gpu_->Finish();
+  if (options_.max_norm || options_.skip_non_finite) RETURN_IF_ERROR(LookOnGpu(summary));
+  if (rows_on_gpu_ != nullptr) RETURN_IF_ERROR(rows_on_gpu_->Bring(*rows_));
+  return on_gpu_->Finish();
+}
+
+// Sums of rows are still on the host.
+absl::Status GradientReducer::State::LookOnGpu(StepSummary& summary) {
   const TimePoint deadline = DeadlineAfter(std::chrono::steady_clock::now(), timeout_);
   ASSIGN_OR_RETURN(const fusion::GradientsOnGpu::Facts facts, on_gpu_->Look(step_->parts(), deadline));
-  summary.norm = std::sqrt(facts.squares);
-  summary.skipped = options_.skip_non_finite && !facts.finite;
-  if (options_.max_norm && std::isfinite(facts.squares) && *summary.norm > *options_.max_norm) {
-    RETURN_IF_ERROR(on_gpu_->Scale(step_->parts(), *options_.max_norm / *summary.norm));
-  }
-  return on_gpu_->Finish();
+  const double of_rows = rows_->SumOfSquares(), squares = facts.squares + of_rows;
+  const bool finite = facts.finite && (std::isfinite(of_rows) || rows_->AllFinite());
+  summary.norm = std::sqrt(squares);
+  summary.skipped = options_.skip_non_finite && !finite;
+  if (!options_.max_norm || !std::isfinite(squares) || *summary.norm <= *options_.max_norm) return absl::OkStatus();
+  const double scale = *options_.max_norm / *summary.norm;
+  rows_->Scale(scale);
+  return on_gpu_->Scale(step_->parts(), scale);
 }
 
 absl::Status GradientReducer::State::Fail(absl::Status status) {
@@ -476,7 +495,8 @@ void GradientReducer::State::Close() {
   const bool launched = launched_.load() == attempt_.load();
   if (readiness_->remaining() == size() && !launched) return;  // between steps
   step_->Abandon(absl::StrCat("rank ", communicator_->rank(), " destroyed its reducer amid a step"));
-  if (launched) ranks_->runtime().progress()->Wait(*step_);
+  // With all results here it has ended, but nobody has marked it so where WaitFor carried it out by itself.
+  if (launched && !finished_) ranks_->runtime().progress()->Wait(*step_);
 }
 
 }  // namespace gyre

@@ -27,6 +27,7 @@
 #include "runtime/compressor.h"
 #include "runtime/gradient_step.h"
 #include "runtime/row_exchange.h"
+#include "runtime/rows_on_gpu.h"
 
 namespace gyre {
 
@@ -38,7 +39,8 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
 
   absl::StatusOr<int> Register(std::string_view name, std::span<const int64_t> shape, DType dtype,
                                const Device& device);
-  absl::StatusOr<int> RegisterRows(std::string_view name, std::span<const int64_t> shape, DType dtype);
+  absl::StatusOr<int> RegisterRows(std::string_view name, std::span<const int64_t> shape, DType dtype,
+                                   const Device& device);
   absl::Status Start();
   TensorView gradient(int index) const;
   TensorView result(int index) const;
@@ -83,9 +85,11 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   absl::Status MakeFirstPlan(const absl::StatusOr<fusion::SavedPlan>& saved);
   absl::Status Allocate(int64_t bytes);
   absl::Status MakeGradients(const fusion::Layout& layout);
-  absl::Status CheckDevice() const;
+  absl::StatusOr<std::shared_ptr<internal::CodecDevice>> MakeCodecDevice() const;
+  absl::Status CheckRegistration(std::string_view name, const Device& device) const;
   absl::Status MakeCompressor();
   std::unique_ptr<internal::RowExchange> MakeRowExchange() const;
+  absl::Status MakeRowsOnGpu(const std::shared_ptr<device::Gpu>& gpu);
   std::vector<internal::GradientStep::RowPart> MakeRowParts(const std::vector<fusion::Part>& parts) const;
   absl::Status CheckIndex(int index) const;
   absl::Status Claim(int place);
@@ -110,6 +114,7 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   absl::Status Fail(absl::Status status);
   absl::Status FinishResults(StepSummary& summary);
   absl::Status FinishOnGpu(StepSummary& summary);
+  absl::Status LookOnGpu(StepSummary& summary);
   bool NeedsAll(int place) const;
   void NoteNeeds(int place);
   absl::Status ReduceUntil(int place);
@@ -128,7 +133,7 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   const internal::CompressionRequest compression_;
   const std::optional<int64_t> forced_bytes_;  // of buckets: by options or environment
   fusion::Registry registry_;
-  std::vector<Device> devices_;                               // by index; of rows the host
+  std::vector<Device> devices_;                               // by index
   std::vector<std::pair<int, fusion::RowShape>> row_shapes_;  // by index: of those that are given as rows
 
   // From Start on.
@@ -149,6 +154,7 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   std::unique_ptr<fusion::Gradients> gradients_;
   fusion::GradientsOnGpu* on_gpu_ = nullptr;  // the same; null: they are on the host
   std::unique_ptr<internal::RowExchange> rows_;
+  std::unique_ptr<internal::RowsOnGpu> rows_on_gpu_;  // null: there are none there
   std::unique_ptr<fusion::Readiness> readiness_;
   CompressionUse compression_use_ = CompressionUse::kNotAsked;
   std::unique_ptr<internal::Compressor> compressor_;  // null: all goes dense

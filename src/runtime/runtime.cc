@@ -53,9 +53,8 @@ absl::StatusOr<Buffer> Runtime::Allocate(int64_t bytes, const Device& device) {
   if (!device.on_gpu()) return Allocate(bytes);
   if (bytes < 0) return absl::InvalidArgumentError(absl::StrCat("cannot allocate ", bytes, " bytes"));
   ASSIGN_OR_RETURN(const internal::OpenedGpu opened, state_->gpus().Get(device.gpu));
-  ASSIGN_OR_RETURN(void* const memory, opened.memory->Allocate(bytes));
-  return Buffer(std::shared_ptr<void>(memory, [from = opened.memory](void* piece) { from->Free(piece); }), bytes,
-                device);
+  ASSIGN_OR_RETURN(std::shared_ptr<void> memory, internal::AllocateOn(opened.memory, bytes));
+  return Buffer(std::move(memory), bytes, device);
 }
 
 std::optional<NetworkModel> Runtime::network_model() const {

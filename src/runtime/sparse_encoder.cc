@@ -1,10 +1,9 @@
 #include "runtime/sparse_encoder.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
-#include "base/status.h"
+#include "compression/codec.h"
 #include "compression/dgc.h"
 #include "compression/split_sum.h"
 
@@ -12,7 +11,6 @@ namespace gyre::internal {
 
 namespace {
 
-using compression::DgcTensor;
 using compression::PayloadKind;
 
 // Bytes that an entry of a sparse payload takes, and an element of a dense allreduce (twice over the wire).
@@ -34,19 +32,13 @@ ValueType ValuesOf(const Compression& compression) {
   return ValueType::kF32;
 }
 
-SparseEncoder::SparseEncoder(const Compression& compression, const ExchangeSettings& settings, const HostPieces& pieces,
-                             std::vector<std::unique_ptr<compression::Codec>> codecs)
+SparseEncoder::SparseEncoder(const Compression& compression, const ExchangeSettings& settings, const HostPieces& pieces)
     : settings_(settings),
       pieces_(pieces),
-      codecs_(std::move(codecs)),
       plain_kind_(PlainKind(ValuesOf(compression))),
       may_split_(SplitsSums(compression, pieces.hosts(), settings.most_gathered)) {
   if (const auto* const dgc = std::get_if<Dgc>(&compression)) dgc_ = *dgc;
   if (const auto* const top = std::get_if<TopK>(&compression)) sparsity_ = top->sparsity;
-  for (const ExchangeTensor& tensor : settings.tensors) {
-    const bool keeps = !tensor.covered && plain_kind_ != PayloadKind::kF32;
-    kept_.emplace_back(keeps ? pieces.Of(tensor.count, pieces.local(settings.rank)).count : 0);
-  }
 }
 
 void SparseEncoder::BeginStep(int64_t step, double norm) {
@@ -55,9 +47,6 @@ void SparseEncoder::BeginStep(int64_t step, double norm) {
   clip_scale_ = compression::ClipScale(*dgc_, norm, settings_.ranks);
   sparsity_ = compression::SparsityAt(*dgc_, step - 1);
   if (InWarmup() && Loses(1 - sparsity_)) sparsity_ = 0;
-  for (const auto& codec : codecs_) {
-    if (codec != nullptr) static_cast<DgcTensor&>(*codec).Set(sparsity_, clip_scale_);
-  }
 }
 
 bool SparseEncoder::InWarmup() const {
@@ -72,58 +61,14 @@ bool SparseEncoder::Loses(double density) const {
   return gathered * kEntryBytes >= kDenseBytes;
 }
 
-absl::Status SparseEncoder::Flush(int tensor, std::span<float> values) {
-  compression::Codec& codec = *codecs_[static_cast<size_t>(tensor)];
-  if (!dgc_) {
-    const std::span<float> kept = codec.state()[0];
-    for (size_t i = 0; i < kept.size(); ++i) {
-      values[i] += kept[i];
-      kept[i] = 0;
-    }
-    return absl::OkStatus();
+double SparseEncoder::LeastSparsity() const {
+  if (!dgc_) return sparsity_;
+  double least = dgc_->sparsity > 0 ? dgc_->sparsity : 1;
+  if (dgc_->warmup_steps == 0) return least;
+  for (const double sparsity : dgc_->warmup) {
+    if (sparsity > 0 && !Loses(1 - sparsity)) least = std::min(least, sparsity);
   }
-  auto& accumulator = static_cast<DgcTensor&>(codec);
-  accumulator.Set(0, clip_scale_);
-  RETURN_IF_ERROR(Annotate(accumulator.EncodeAndClear(values, step_, payload_), NameOf(tensor)));
-  accumulator.Set(sparsity_, clip_scale_);
-  return decoder_.DecodeAdd(payload_, 1, values);
-}
-
-bool SparseEncoder::EncodeNext(SparseEncoding& to) {
-  if (!to.status.ok() || to.done == to.part.tensors.size()) return false;
-  const int tensor = to.part.tensors[to.done];
-  const std::span<float> values = to.part.values[to.done];
-  const std::span<float> own = pieces_.Of(std::ssize(values), pieces_.local(settings_.rank)).of(values);
-  if (goes_plain(to.part, to.done)) {
-    if (!pieces_.reduces()) to.plain.insert(to.plain.end(), values.begin(), values.end());
-    const auto piece = std::span(to.plain).subspan(to.flushed, own.size());
-    if (codecs_[static_cast<size_t>(tensor)] != nullptr) to.status = Flush(tensor, piece);
-    to.flushed += own.size();
-    if (KindOf(to.part) != PayloadKind::kF32) {
-      const auto kept = kept_[static_cast<size_t>(tensor)].span();
-      to.kept.insert(to.kept.end(), kept.begin(), kept.end());
-    }
-  } else {
-    if (!own.empty()) to.status = EncodePayload(tensor, own, to);
-    std::fill(values.data(), own.data(), 0.0f);  // what others answer for
-    std::fill(own.data() + own.size(), values.data() + values.size(), 0.0f);
-  }
-  ++to.done;
-  return to.status.ok();
-}
-
-absl::Status SparseEncoder::EncodePayload(int tensor, std::span<float> values, SparseEncoding& to) {
-  compression::Codec& codec = *codecs_[static_cast<size_t>(tensor)];
-  RETURN_IF_ERROR(Annotate(codec.EncodeAndClear(values, step_, payload_), NameOf(tensor)));
-  const size_t at = to.payloads.size();
-  to.payloads.resize(at + sizeof(SparseEncoding::Length) + payload_.size());
-  compression::Store(&to.payloads[at], static_cast<SparseEncoding::Length>(payload_.size()));
-  std::memcpy(&to.payloads[at + sizeof(SparseEncoding::Length)], payload_.data(), payload_.size());
-  if (dgc_ && dgc_->global) {
-    const auto momenta = static_cast<DgcTensor&>(codec).momenta();
-    to.momenta.insert(to.momenta.end(), momenta.begin(), momenta.end());
-  }
-  return absl::OkStatus();
+  return least;
 }
 
 int64_t SparseEncoder::Wanted(int tensor) const {
@@ -152,16 +97,9 @@ std::vector<int64_t> SparseEncoder::PlainTotals(const ExchangePart& part) const 
   return totals;
 }
 
-compression::StateArrays SparseEncoder::ArraysOf(int tensor) {
-  const auto i = static_cast<size_t>(tensor);
-  if (codecs_[i] != nullptr) return codecs_[i]->state();
-  if (plain_kind_ == PayloadKind::kF32) return {};
-  return {kept_[i].span()};
-}
-
 std::vector<compression::StateArrays> SparseEncoder::state() {
   std::vector<compression::StateArrays> all;
-  for (size_t i = 0; i < codecs_.size(); ++i) {
+  for (size_t i = 0; i < settings_.tensors.size(); ++i) {
     auto arrays = ArraysOf(static_cast<int>(i));
     if (!arrays.empty()) all.push_back(std::move(arrays));
   }

@@ -1,22 +1,22 @@
-// SparseEncoder: the codecs of a sparse exchange, each of this rank's piece of a gradient (runtime/host_pieces.h), and
-// what they make of a part. For sparse_exchange.cc.
+// SparseEncoder: what a sparse exchange asks of the device that gradients are on: to choose and encode what this rank
+// sends of a part, each time of its piece of a gradient (runtime/host_pieces.h), and to add up what ranks have sent.
+// One class for each device; what all share is here. For sparse_exchange.cc.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "compression/codec.h"
-#include "compression/large_buffer.h"
+#include "absl/status/statusor.h"
 #include "compression/payload.h"
 #include "compression/state.h"
 #include "runtime/compressed_exchange.h"
 #include "runtime/host_pieces.h"
+#include "runtime/plain_part.h"
 #include "runtime/sparse_split.h"
 
 namespace gyre::internal {
@@ -35,30 +35,54 @@ struct SparseEncoding {
   absl::Status status = absl::OkStatus();
 };
 
+// A payload that a rank has sent, and what it is added to: a covered gradient, or the rank's piece of it.
+struct SparseAddend {
+  int rank, tensor;
+  std::span<float> values;
+  std::span<const std::byte> payload;
+};
+
 // How the values of a sparse codec travel.
 ValueType ValuesOf(const Compression& compression);
 
 // Not thread-safe.
 class SparseEncoder {
  public:
-  // `settings` and `pieces` outlive it. `codecs`: by place, of this rank's piece; null where a gradient is not covered.
-  SparseEncoder(const Compression& compression, const ExchangeSettings& settings, const HostPieces& pieces,
-                std::vector<std::unique_ptr<compression::Codec>> codecs);
+  SparseEncoder(const Compression& compression, const ExchangeSettings& settings, const HostPieces& pieces);
+  virtual ~SparseEncoder() = default;
+  SparseEncoder(const SparseEncoder&) = delete;
+  SparseEncoder& operator=(const SparseEncoder&) = delete;
 
-  // As CompressedExchange's; Flush is of this rank's piece.
+  // As CompressedExchange's.
   bool WantsNorm() const { return dgc_ && dgc_->clip > 0; }
   void BeginStep(int64_t step, double norm);
   bool dense_step() const { return dgc_ && sparsity_ == 0; }
-  absl::Status Flush(int tensor, std::span<float> values);
+  virtual absl::Status Flush(const ExchangePart& part) = 0;
 
-  // Encodes one more gradient; those of which something is sent are cleared. False: all are, or one has failed.
-  // REQUIRES: where hosts reduce, `plain` is all there is of the host's sums.
-  bool EncodeNext(SparseEncoding& to);
+  // Begins with an encoding, whose part is there: what a device does at its own pace. One at a time.
+  virtual absl::Status Begin(const SparseEncoding& /*to*/) { return absl::OkStatus(); }
+
+  // As CallSequence's, of what Begin and Add have begun.
+  virtual absl::StatusOr<bool> Ready() { return true; }
+  virtual std::string Awaited() const { return ""; }
+
+  // Whether parts may be encoded before they are begun.
+  virtual bool prepares() const = 0;
+
+  // Encodes one more gradient, or all that are left; those of which something is sent are cleared. False: all are, or
+  // one has failed. REQUIRES: where hosts reduce, `plain` is all there is of the host's sums; Begin, unless it
+  // prepares.
+  virtual bool EncodeNext(SparseEncoding& to) = 0;
+
+  // Adds up payloads, which come in the order of ranks and, of each, of gradients. kDataLoss, here or from Ready.
+  virtual absl::Status Add(std::span<const SparseAddend> all) = 0;
+
+  // The results of gradients that go plain, and what is kept of them.
+  virtual absl::Status DeliverPlain(const ExchangePart& part, const PlainPart& plain) = 0;
 
   const std::string& NameOf(int tensor) const { return settings_.tensors[static_cast<size_t>(tensor)].name; }
-  bool goes_plain(const ExchangePart& part, size_t i) const {
-    return part.dense || codecs_[static_cast<size_t>(part.tensors[i])] == nullptr;
-  }
+  bool covers(int tensor) const { return settings_.tensors[static_cast<size_t>(tensor)].covered; }
+  bool goes_plain(const ExchangePart& part, size_t i) const { return part.dense || !covers(part.tensors[i]); }
   compression::PayloadKind KindOf(const ExchangePart& part) const {
     return part.dense ? compression::PayloadKind::kF32 : plain_kind_;
   }
@@ -72,7 +96,8 @@ class SparseEncoder {
     }
   }
 
-  // What of an encoding is not told to the other ranks, or rounded off: it is to be sent yet.
+  // What of an encoding is not told to the other ranks, or rounded off: it is to be sent yet. REQUIRES: gradients are
+  // on the host.
   void TakeBack(const SparseEncoding& from, std::span<const SparseSplit::Returned> returned);
 
   // By piece: elements of all gradients that go plain.
@@ -81,29 +106,40 @@ class SparseEncoder {
   // How many elements of a covered gradient each rank sends in this step, or a host's ranks together.
   int64_t Wanted(int tensor) const;
 
-  // What is kept of this rank's piece of a gradient, what is still to be sent last; none if nothing is.
-  compression::StateArrays ArraysOf(int tensor);
+  // What is kept of this rank's piece of a gradient, on the device, what is still to be sent last; none if nothing is.
+  virtual compression::StateArrays ArraysOf(int tensor) = 0;
 
   // Of all gradients of which anything is kept.
   std::vector<compression::StateArrays> state();
 
+ protected:
+  const ExchangeSettings& settings() const { return settings_; }
+  const HostPieces& pieces() const { return pieces_; }
+  int local() const { return pieces_.local(settings_.rank); }
+  const std::optional<Dgc>& dgc() const { return dgc_; }
+  compression::PayloadKind plain_kind() const { return plain_kind_; }
+  int64_t step() const { return step_; }
+  double sparsity() const { return sparsity_; }
+  float clip_scale() const { return clip_scale_; }
+
+  // The least sparsity above 0 that any step will have; 1: none is above 0.
+  double LeastSparsity() const;
+
+  // Whether something is kept of a gradient that goes plain: what was rounded off.
+  bool keeps_plain(int tensor) const { return !covers(tensor) && plain_kind_ != compression::PayloadKind::kF32; }
+
  private:
   bool InWarmup() const;
   bool Loses(double density) const;
-  absl::Status EncodePayload(int tensor, std::span<float> values, SparseEncoding& to);
 
-  const ExchangeSettings& settings_;
-  const HostPieces& pieces_;
-  const std::vector<std::unique_ptr<compression::Codec>> codecs_;  // by place; null: not covered
-  const compression::PayloadKind plain_kind_;                      // of what is not covered
+  const ExchangeSettings settings_;
+  const HostPieces pieces_;
+  const compression::PayloadKind plain_kind_;  // of what is not covered
   const bool may_split_;
-  std::optional<Dgc> dgc_;                      // then codecs are DgcTensors
-  std::vector<compression::LargeBuffer> kept_;  // by place, of what is not covered: what was rounded off
+  std::optional<Dgc> dgc_;
   int64_t step_ = 0;
   double sparsity_ = 0;  // of this step
   float clip_scale_ = 1;
-  std::vector<std::byte> payload_;
-  compression::Decoder decoder_;
 };
 
 }  // namespace gyre::internal

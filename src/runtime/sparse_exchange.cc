@@ -25,8 +25,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "compression/codec.h"
 #include "compression/payload.h"
+#include "runtime/codec_device.h"
 #include "runtime/compressed_exchange.h"
 #include "runtime/host_gradients.h"
 #include "runtime/host_pieces.h"
@@ -38,50 +38,51 @@ namespace gyre::internal {
 
 namespace {
 
-using compression::Codec;
 using compression::Load;
 using compression::Store;
 
 class SparseExchange final : public CompressedExchange {
  public:
+  // `device` outlives `encoder`, which is its own.
   SparseExchange(const Compression& compression, ExchangeSettings settings, const HostPieces& pieces,
-                 std::vector<std::unique_ptr<Codec>> codecs)
+                 std::shared_ptr<CodecDevice> device, std::unique_ptr<SparseEncoder> encoder)
       : settings_(std::move(settings)),
         pieces_(pieces),
         in_host_(pieces_.reduces()),
         may_split_(SplitsSums(compression, pieces_.hosts(), settings_.most_gathered)),
         global_(IsGlobal(compression)),
-        encoder_(compression, settings_, pieces_, std::move(codecs)),
-        host_(settings_, pieces_, encoder_),
+        device_(std::move(device)),
+        encoder_(std::move(encoder)),
+        host_(settings_, pieces_, *encoder_),
         plain_(pieces_, settings_.rank, settings_.scale()),
         split_(settings_.rank, settings_.ranks, settings_.scale(),
                {ValuesOf(compression), settings_.link_bytes_per_second}, !in_host_, IsGlobal(compression)),
         sizes_(static_cast<size_t>(settings_.ranks)),
         cuts_(sizes_.size()) {}
 
-  bool WantsNorm() const override { return encoder_.WantsNorm(); }
+  bool WantsNorm() const override { return encoder_->WantsNorm(); }
 
   void BeginStep(int64_t step, double norm) override {
     prepared_.clear();
-    encoder_.BeginStep(step, norm);
+    encoder_->BeginStep(step, norm);
     host_.BeginStep();
   }
 
-  bool dense_step() const override { return encoder_.dense_step(); }
+  bool dense_step() const override { return encoder_->dense_step(); }
   bool reduces_in_host() const override { return in_host_; }
   bool within_host() const override { return within_host_; }
 
-  absl::Status Flush(int tensor, std::span<float> values) override { return encoder_.Flush(tensor, values); }
+  absl::Status Flush(const ExchangePart& part) override { return encoder_->Flush(part); }
 
   bool Prepare(const ExchangePart& part) override {
-    if (in_host_) return false;  // the host's sums come first
+    if (!encoder_->prepares()) return false;
     const auto known =
         std::ranges::find_if(prepared_, [&](const SparseEncoding& each) { return each.part.tensors == part.tensors; });
     SparseEncoding& encoding = known != prepared_.end() ? *known : prepared_.emplace_back(SparseEncoding{.part = part});
-    return encoder_.EncodeNext(encoding);
+    return encoder_->EncodeNext(encoding);
   }
 
-  void Begin(ExchangePart part) override {
+  absl::Status Begin(ExchangePart part) override {
     if (!prepared_.empty() && prepared_.front().part.tensors == part.tensors) {
       own_ = std::move(prepared_.front());
       prepared_.pop_front();
@@ -91,7 +92,11 @@ class SparseExchange final : public CompressedExchange {
     if (in_host_) host_.Begin(own_.part);
     round_ = in_host_ ? Round::kInHost : Round::kAnnounce;
     sent_bytes_ = 0;
+    return encoder_->Begin(own_);
   }
+
+  absl::StatusOr<bool> Ready() override { return encoder_->Ready(); }
+  std::string Awaited() const override { return encoder_->Awaited(); }
 
   absl::StatusOr<std::optional<Call>> Next() override {
     within_host_ = false;
@@ -104,7 +109,7 @@ class SparseExchange final : public CompressedExchange {
         own_.plain = host_.TakePlain();
         [[fallthrough]];
       case Round::kAnnounce:
-        while (encoder_.EncodeNext(own_)) {
+        while (encoder_->EncodeNext(own_)) {
         }
         RETURN_IF_ERROR(own_.status);
         RETURN_IF_ERROR(BeginSplit());
@@ -134,31 +139,30 @@ class SparseExchange final : public CompressedExchange {
       case Round::kEnd: break;
     }
     RETURN_IF_ERROR(splits_ ? split_.Deliver(received_, sizes_, cuts_) : AddAll());
-    if (splits_) encoder_.TakeBack(own_, split_.returned());
-    DeliverPlain();
+    if (splits_) encoder_->TakeBack(own_, split_.returned());
+    RETURN_IF_ERROR(encoder_->DeliverPlain(own_.part, plain_));
     return std::nullopt;
   }
 
   int64_t sent_bytes() const override { return sent_bytes_; }
 
-  std::vector<compression::StateArrays> state() override { return in_host_ ? host_.HandOver() : encoder_.state(); }
+  std::vector<compression::StateArrays> state() override { return in_host_ ? host_.HandOver() : encoder_->state(); }
 
  private:
   enum class Round { kInHost, kAnnounce, kPayloads, kSlices, kSums, kChoice, kRegions, kEvened, kEnd };
   using Length = SparseEncoding::Length;
 
-  // Calls visit(covered gradient's piece, payload) for each that `rank` has sent.
-  template <typename Visit>
-  absl::Status VisitPayloads(int rank, std::span<const std::byte> bytes, const Visit& visit) {
+  // Of `bytes`, which `rank` has sent, each covered gradient's payload.
+  absl::Status FindPayloads(int rank, std::span<const std::byte> bytes, std::vector<SparseAddend>& found) {
     for (size_t i = 0; i < own_.part.tensors.size(); ++i) {
       const std::span<float> values = own_.part.values[i];
       const auto piece = pieces_.Of(std::ssize(values), pieces_.local(rank));
-      if (encoder_.goes_plain(own_.part, i) || piece.count == 0) continue;
+      if (encoder_->goes_plain(own_.part, i) || piece.count == 0) continue;
       if (bytes.size() < sizeof(Length)) return absl::DataLossError("compressed gradients are cut short");
       const auto length = size_t{Load<Length>(bytes.data())};
       bytes = bytes.subspan(sizeof(Length));
       if (bytes.size() < length) return absl::DataLossError("compressed gradients are cut short");
-      RETURN_IF_ERROR(Annotate(visit(piece.of(values), bytes.first(length)), encoder_.NameOf(own_.part.tensors[i])));
+      found.push_back({rank, own_.part.tensors[i], piece.of(values), bytes.first(length)});
       bytes = bytes.subspan(length);
     }
     return bytes.empty() ? absl::OkStatus() : absl::DataLossError("compressed gradients have bytes left over");
@@ -169,16 +173,19 @@ class SparseExchange final : public CompressedExchange {
     std::vector<int64_t> wanted;
     int64_t elements = 0;
     for (size_t i = 0; i < own_.part.tensors.size(); ++i) {
-      if (encoder_.goes_plain(own_.part, i)) continue;
+      if (encoder_->goes_plain(own_.part, i)) continue;
       covered.push_back(own_.part.values[i]);
-      wanted.push_back(encoder_.Wanted(own_.part.tensors[i]));
+      wanted.push_back(encoder_->Wanted(own_.part.tensors[i]));
       elements += std::ssize(covered.back());
     }
     splits_ = may_split_ && !covered.empty() && SparseSplit::Fits(elements);
     if (!splits_) return absl::OkStatus();
     split_.Begin(own_.part.tensors, std::move(covered), std::move(wanted));
-    RETURN_IF_ERROR(VisitPayloads(settings_.rank, own_.payloads,
-                                  [this](std::span<float> piece, auto payload) { return split_.Add(piece, payload); }));
+    addends_.clear();
+    RETURN_IF_ERROR(FindPayloads(settings_.rank, own_.payloads, addends_));
+    for (const SparseAddend& each : addends_) {
+      RETURN_IF_ERROR(Annotate(split_.Add(each.values, each.payload), encoder_->NameOf(each.tensor)));
+    }
     split_.Cut();
     return absl::OkStatus();
   }
@@ -189,8 +196,8 @@ class SparseExchange final : public CompressedExchange {
   size_t announcement_bytes() const { return splits_ ? 16 : 8; }
 
   Call Announce() {
-    plain_.Begin(encoder_.KindOf(own_.part), std::move(own_.plain), std::move(own_.kept),
-                 encoder_.PlainTotals(own_.part));
+    plain_.Begin(encoder_->KindOf(own_.part), std::move(own_.plain), std::move(own_.kept),
+                 encoder_->PlainTotals(own_.part));
     sent_.clear();
     counts_.clear();
     for (int rank = 0; rank < settings_.ranks; ++rank) {
@@ -264,18 +271,16 @@ class SparseExchange final : public CompressedExchange {
 
   absl::Status AddAll() {
     std::span<const std::byte> rest = received_;
-    const auto add = [this](std::span<float> piece, std::span<const std::byte> payload) {
-      return decoder_.DecodeAdd(payload, settings_.scale(), piece);
-    };
+    addends_.clear();
     for (int rank = 0; rank < settings_.ranks; ++rank) {
       const auto size = static_cast<size_t>(sizes_[static_cast<size_t>(rank)]);
       const auto plain = static_cast<size_t>(plain_.sum_bytes(rank));
       plain_.DecodeSum(rank, rest.data());
       RETURN_IF_ERROR(
-          Annotate(VisitPayloads(rank, rest.subspan(plain, size - plain), add), absl::StrCat("from rank ", rank)));
+          Annotate(FindPayloads(rank, rest.subspan(plain, size - plain), addends_), absl::StrCat("from rank ", rank)));
       rest = rest.subspan(size);
     }
-    return absl::OkStatus();
+    return encoder_->Add(addends_);
   }
 
   // --- Many ranks ---
@@ -328,29 +333,12 @@ class SparseExchange final : public CompressedExchange {
                     .receive_counts = evened_.taken});
   }
 
-  // --- The end ---
-
-  void DeliverPlain() {
-    for (int piece = 0; piece < pieces_.pieces(); ++piece) {
-      auto from = plain_.elements(piece).begin();
-      encoder_.ForEachPlain(own_.part, piece, [&](size_t, std::span<float> values) {
-        std::copy_n(from, values.size(), values.begin());
-        from += std::ssize(values);
-      });
-    }
-    if (plain_.kept().empty()) return;
-    auto kept = plain_.kept().begin();
-    encoder_.ForEachPlain(own_.part, pieces_.local(settings_.rank), [&](size_t i, std::span<float> values) {
-      std::copy_n(kept, values.size(), encoder_.ArraysOf(own_.part.tensors[i])[0].data());
-      kept += std::ssize(values);
-    });
-  }
-
   const ExchangeSettings settings_;
   const HostPieces pieces_;  // each rank a host of its own where none reduce in theirs
   const bool in_host_;
   const bool may_split_, global_;
-  SparseEncoder encoder_;
+  const std::shared_ptr<CodecDevice> device_;
+  const std::unique_ptr<SparseEncoder> encoder_;
   HostGradients host_;
   std::deque<SparseEncoding> prepared_;  // parts to come
   SparseEncoding own_;                   // the part that was begun
@@ -366,7 +354,7 @@ class SparseExchange final : public CompressedExchange {
   std::vector<int64_t> sizes_;  // of what each rank sends next
   std::vector<int64_t> cuts_;   // where regions begin in the next step
   int64_t cut_ = 0;             // this rank's
-  compression::Decoder decoder_;
+  std::vector<SparseAddend> addends_;
 };
 
 // A rank's clipping is by the norm of its own gradient: then each counts as a host of its own.
@@ -383,17 +371,12 @@ std::vector<int> HostsOf(const Compression& compression, const ExchangeSettings&
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CompressedExchange>> MakeSparseExchange(const Compression& compression,
-                                                                       ExchangeSettings settings) {
+                                                                       ExchangeSettings settings,
+                                                                       std::shared_ptr<CodecDevice> device) {
   const HostPieces pieces(HostsOf(compression, settings));
-  std::vector<std::unique_ptr<Codec>> codecs;
-  for (const ExchangeTensor& tensor : settings.tensors) {
-    codecs.emplace_back();
-    if (!tensor.covered) continue;
-    ASSIGN_OR_RETURN(codecs.back(),
-                     compression::MakeCodec(compression, pieces.Of(tensor.count, pieces.local(settings.rank)).count,
-                                            {.link_bytes_per_second = settings.link_bytes_per_second}));
-  }
-  return std::make_unique<SparseExchange>(compression, std::move(settings), pieces, std::move(codecs));
+  ASSIGN_OR_RETURN(auto encoder, device->MakeSparseEncoder(compression, settings, pieces));
+  return std::make_unique<SparseExchange>(compression, std::move(settings), pieces, std::move(device),
+                                          std::move(encoder));
 }
 
 }  // namespace gyre::internal

@@ -82,7 +82,14 @@ absl::StatusOr<TimelineFile> TimelineFile::Create(const std::string& path, const
 absl::Status TimelineFile::Append(absl::string_view events) {
   if (events.empty()) return absl::OkStatus();
   const std::string block = absl::StrCat(end_ == 0 ? kOpening : kSeparator, events, kClosing);
-  RETURN_IF_ERROR(WriteAt(fd_.get(), block, end_));
+  if (absl::Status written = WriteAt(fd_.get(), block, end_); !written.ok()) {
+    // A full disk may have taken a part. As it was before, it has room: in blocks that it keeps.
+    if (end_ > 0 && WriteAt(fd_.get(), kClosing, end_).ok() &&
+        ftruncate(fd_.get(), end_ + static_cast<int64_t>(kClosing.size())) != 0) {
+      return ErrnoStatus("truncate the timeline");
+    }
+    return written;
+  }
   end_ += static_cast<int64_t>(block.size() - kClosing.size());
   return absl::OkStatus();
 }

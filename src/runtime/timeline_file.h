@@ -27,7 +27,8 @@ class TimelineFile {
   // Makes the file anew and names the track in it. Errors name the file.
   static absl::StatusOr<TimelineFile> Create(const std::string& path, const TimelineTrack& track);
 
-  // JSON objects, each but the first as its own line (AppendJson); empty: nothing to do.
+  // JSON objects, each but the first as its own line (AppendJson); empty: nothing to do. On failure the file stays as
+  // it was.
   absl::Status Append(absl::string_view events);
 
  private:

@@ -1,10 +1,12 @@
 // The suite for tensors on GPUs: every rank, a thread, has a fake one, whose seed decides when what is done, and goes
-// by the host's memory (one rank alone does not); but three ranks of one host share one, and go by IPC. Slots are
-// small, so that there are pieces enough to be under way at once.
+// by the host's memory (one rank alone does not). In some worlds the ranks of each host share one: three of one host go
+// by IPC, those of several hosts hierarchically. Slots are small, so that there are pieces enough to be under way at
+// once.
 #include <cstring>
 #include <memory>
 #include <numeric>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "conformance/collectives_fixture.h"
@@ -22,6 +24,17 @@ using support::Mode;
 namespace {
 
 constexpr internal::staged::Sizes kSizes{.slot_bytes = 4096, .slots = 3};
+
+// Worlds whose hosts have one GPU each.
+bool SharesGpus(const HostSizes& hosts) {
+  return hosts == HostSizes{3} || hosts == HostSizes{2, 2} || hosts == HostSizes{1, 2, 3};
+}
+
+size_t HostOf(int rank, const HostSizes& hosts) {
+  size_t host = 0;
+  for (; rank >= hosts[host]; ++host) rank -= hosts[host];
+  return host;
+}
 
 std::shared_ptr<device::Gpu> GpuOf(Runtime& runtime) {
   auto opened = internal::Gpus::Of(runtime.world()).Get(0);
@@ -67,14 +80,16 @@ int64_t Conformance::LargeBytes() {
 void Conformance::Run(const std::function<void(Runtime&, Communicator&)>& body) {
   const HostSizes& hosts = std::get<1>(GetParam());
   const int size = std::accumulate(hosts.begin(), hosts.end(), 0);
-  const bool share = hosts == HostSizes{3};  // one GPU
-  const auto shared = std::make_shared<device::FakeGpu>(7);
+  std::vector<std::shared_ptr<device::FakeGpu>> shared;  // by host
+  for (size_t host = 0; host < hosts.size(); ++host) {
+    shared.push_back(std::make_shared<device::FakeGpu>(7 + static_cast<unsigned>(host)));
+  }
   support::RunRanks(std::get<0>(GetParam()), size, [&](const support::Rank& rank) {
     auto runtime = support::JoinJob(rank, support::JobOptions(rank, hosts));
     ASSERT_NE(runtime, nullptr);
     internal::Gpus& gpus = internal::Gpus::Of(runtime->world());
     gpus.OpenBy([&](int ordinal) -> std::shared_ptr<device::Gpu> {
-      if (share) return shared;
+      if (SharesGpus(hosts)) return shared[HostOf(rank, hosts)];
       return std::make_shared<device::FakeGpu>(7 + rank.rank, ordinal);
     });
     gpus.StageBy(kSizes);
@@ -88,7 +103,7 @@ namespace {
 INSTANTIATE_TEST_SUITE_P(Gpus, Conformance,
                          testing::Combine(testing::Values(Mode::kThreads),
                                           testing::Values(HostSizes{1}, HostSizes{2}, HostSizes{3}, HostSizes{1, 1},
-                                                          HostSizes{2, 1})),
+                                                          HostSizes{2, 1}, HostSizes{2, 2}, HostSizes{1, 2, 3})),
                          [](const auto& info) {
                            std::string name = "Ranks";
                            for (const int size : std::get<1>(info.param)) absl::StrAppend(&name, "_", size);

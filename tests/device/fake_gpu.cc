@@ -86,6 +86,17 @@ void FakeGpu::FailSquares(absl::Status status) {
   squares_failure_ = std::move(status);
 }
 
+void FakeGpu::FailAllocate(absl::Status status, int before) {
+  std::lock_guard lock(mutex_);
+  allocate_failure_ = std::move(status);
+  allocations_before_failure_ = before;
+}
+
+void FakeGpu::FailPin(absl::Status status) {
+  std::lock_guard lock(mutex_);
+  pin_failure_ = std::move(status);
+}
+
 void FakeGpu::Fail(absl::Status status) {
   std::lock_guard lock(mutex_);
   failure_ = std::move(status);
@@ -118,11 +129,16 @@ GpuSharing::Handle FakeSharing::HandleOf(void* thing) {
   return handle;
 }
 
+void FakeSharing::Refuse(absl::Status status) {
+  std::lock_guard lock(mutex_);
+  refusal_ = std::move(status);
+}
+
 absl::StatusOr<void*> FakeSharing::Open(const Handle& handle) {
-  if (!refusal_.ok()) return refusal_;
   void* thing = nullptr;
   std::memcpy(&thing, handle.data(), sizeof thing);
   std::lock_guard lock(mutex_);
+  if (!refusal_.ok()) return refusal_;
   ++open_[thing];
   return thing;
 }
@@ -341,8 +357,9 @@ absl::Status FakeGpu::BeginLaunch(Stream stream) {
 // --- Memory ---
 
 absl::StatusOr<void*> FakeGpu::Allocate(int64_t bytes) {
-  void* const memory = ::operator new (static_cast<size_t>(bytes), std::align_val_t{256});
   std::lock_guard lock(mutex_);
+  if (allocations_before_failure_-- <= 0) RETURN_IF_ERROR(allocate_failure_);
+  void* const memory = ::operator new (static_cast<size_t>(bytes), std::align_val_t{256});
   allocations_.insert(memory);
   return memory;
 }
@@ -360,6 +377,7 @@ absl::Status FakeGpu::Pin(void* memory, int64_t bytes) {
   if (reinterpret_cast<uintptr_t>(memory) % 4096 != 0 || bytes % 4096 != 0) {
     return absl::InvalidArgumentError("what is pinned must be pages");
   }
+  RETURN_IF_ERROR(pin_failure_);
   if (!pinned_.emplace(memory, bytes).second) return absl::InternalError("pinned twice");
   return absl::OkStatus();
 }

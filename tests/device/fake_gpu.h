@@ -31,7 +31,7 @@ class FakeSharing final : public GpuSharing {
   explicit FakeSharing(Gpu& gpu) : gpu_(gpu) {}
 
   // From now on nothing can be opened: as where processes do not reach each other's GPU.
-  void Refuse(absl::Status status) { refusal_ = std::move(status); }
+  void Refuse(absl::Status status);
 
   int open() const;  // memories and events that are open
   bool IsOpen(void* thing) const;
@@ -50,8 +50,8 @@ class FakeSharing final : public GpuSharing {
   void Close(void* opened);
 
   Gpu& gpu_;
-  absl::Status refusal_;
   mutable std::mutex mutex_;
+  absl::Status refusal_;       // guarded by mutex_
   std::map<void*, int> open_;  // how often each is; guarded by mutex_
 };
 
@@ -102,6 +102,10 @@ class FakeGpu final : public Gpu {
   // Every later AddSquares ends in this.
   void FailSquares(absl::Status status);
 
+  // Every later Pin ends in this, or every Allocate but the next `before` ones; OK: no more.
+  void FailAllocate(absl::Status status, int before = 0);
+  void FailPin(absl::Status status);
+
   // Every later call that queues something ends in this; OK: no more.
   void Fail(absl::Status status);
 
@@ -135,6 +139,7 @@ class FakeGpu final : public Gpu {
                       std::span<void* const> destinations, int64_t count, Stream stream) override;
   absl::Status CountNonFinite(ConstTensorView view, uint64_t* found, Stream stream) override;
   absl::Status AddSquares(ConstTensorView view, double* parts, Stream stream) override;
+  absl::Status Update(const UpdateRule& rule, std::span<const kernels::Weights> tensors, Stream stream) override;
   GpuCodecs& codecs() override { return codecs_; }
 
  private:
@@ -177,8 +182,10 @@ class FakeGpu final : public Gpu {
   const std::shared_ptr<Queues> queues_;
   std::mutex& mutex_;  // theirs; guards all that follows
   std::set<Stream> own_;
-  absl::Status failure_, squares_failure_, begin_failure_, end_failure_, captured_failure_;
+  absl::Status failure_, squares_failure_, allocate_failure_, pin_failure_;
+  absl::Status begin_failure_, end_failure_, captured_failure_;
   int failing_begins_ = 0, failing_ends_ = 0, until_captured_fails_ = -1;
+  int allocations_before_failure_ = 0;
   int launched_ = 0, queued_ = 0, blocked_ = 0;
   std::map<Event, std::shared_ptr<Gate>> events_;
   std::map<void*, int64_t> pinned_;

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "device/fake_gpu.h"
@@ -145,6 +146,22 @@ absl::Status FakeGpu::AddSquares(ConstTensorView view, double* parts, Stream str
                                   for (size_t thread = 0; thread < half; ++thread) mine[thread] += mine[thread + half];
                                 }
                                 parts[part] += mine[0];
+                              }
+                            },
+                        .after = nullptr});
+}
+
+// By the kernels' own code, as so many threads as it happens.
+absl::Status FakeGpu::Update(const UpdateRule& rule, std::span<const kernels::Weights> tensors, Stream stream) {
+  return Queue(stream, {.work =
+                            [rule, tensors = std::vector<kernels::Weights>(tensors.begin(), tensors.end())] {
+                              constexpr int64_t kThreads = 7;
+                              for (const kernels::Weights& tensor : tensors) {
+                                for (int64_t thread = kThreads - 1; thread >= 0; --thread) {
+                                  std::visit(
+                                      [&](const auto& one) { kernels::UpdateFours(one, tensor, thread, kThreads); },
+                                      rule);
+                                }
                               }
                             },
                         .after = nullptr});

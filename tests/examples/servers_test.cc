@@ -8,12 +8,14 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <regex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "support/program.h"
+#include "support/signals.h"
 #include "support/temporary.h"
 
 namespace gyre {
@@ -85,10 +87,18 @@ class CharLmByServers : public testing::Test {
     return false;
   }
 
-  static pid_t PidOf(const Program& program, const std::string& name) {
+  // Of the process of that name, as gyrerun has told it; or nothing.
+  static std::optional<pid_t> PidOf(const Program& program, const std::string& name) {
     const std::string text = program.output();
     std::smatch found;
-    return std::regex_search(text, found, std::regex(name + ": pid ([0-9]+)")) ? std::stoi(found[1]) : -1;
+    if (!std::regex_search(text, found, std::regex(name + ": pid ([0-9]+)"))) return std::nullopt;
+    return std::stoi(found[1]);
+  }
+
+  // False: it is not known, or cannot be signalled.
+  static bool Signal(const Program& program, const std::string& name, int signal) {
+    const std::optional<pid_t> pid = PidOf(program, name);
+    return pid && support::SendSignal(*pid, signal);
   }
 
   const support::TemporaryDirectory folder_;
@@ -132,15 +142,35 @@ TEST_F(CharLmByServers, CompressedTrainingLearnsToo) {
 TEST_F(CharLmByServers, AServerAndARankAreKilledAndTrainingGoesOn) {
   Program program(Command({"--servers", "2", "--restart-rank", "1", "--verbose"}, {"--steps", "1000"}));
   ASSERT_TRUE(WaitForSteps(20)) << program.output();
-  ASSERT_EQ(kill(PidOf(program, "server 1"), SIGKILL), 0);
+  ASSERT_TRUE(Signal(program, "server 1", SIGKILL)) << program.output();
   ASSERT_TRUE(program.WaitForOutput("server 1 (pid", kLimit));
   ASSERT_TRUE(WaitForSteps(200)) << program.output();
-  ASSERT_EQ(kill(PidOf(program, "rank 1"), SIGKILL), 0);
+  ASSERT_TRUE(Signal(program, "rank 1", SIGKILL)) << program.output();
   ASSERT_TRUE(program.WaitFor(kLimit)) << program.output();
   EXPECT_EQ(program.exit_code(), 0) << program.output();
   EXPECT_THAT(program.err(), HasSubstr("rank 1 (pid"));
   EXPECT_THAT(program.err(), HasSubstr("it is started again, 1 of 1"));
   EXPECT_EQ(LastLine(program.out())["steps"], 1000) << program.output();
+}
+
+// As what preempts a machine does it: nobody but gyrerun ends a server for good.
+TEST_F(CharLmByServers, AServerThatSomebodyEndsIsStartedAgain) {
+  Program program(Command({"--servers", "2", "--restart-rank", "1", "--verbose"}, {"--steps", "300"}));
+  ASSERT_TRUE(WaitForSteps(20)) << program.output();
+  ASSERT_TRUE(Signal(program, "server 1", SIGTERM)) << program.output();
+  ASSERT_TRUE(program.WaitForOutput("exited with code 143; it is started again, 1 of 1", kLimit)) << program.output();
+  ASSERT_TRUE(program.WaitFor(kLimit)) << program.output();
+  EXPECT_EQ(program.exit_code(), 0) << program.output();
+  EXPECT_EQ(LastLine(program.out())["steps"], 300) << program.output();
+}
+
+TEST_F(CharLmByServers, AServerThatSomebodyEndsForGoodEndsTheJob) {
+  Program program(Command({"--servers", "1", "--verbose"}, {"--steps", "100000"}));
+  ASSERT_TRUE(WaitForSteps(20)) << program.output();
+  ASSERT_TRUE(Signal(program, "server 0", SIGTERM)) << program.output();
+  ASSERT_TRUE(program.WaitFor(kLimit)) << program.output();
+  EXPECT_EQ(program.exit_code(), 143) << program.output();
+  EXPECT_THAT(program.err(), ContainsRegex("gyrerun: server 0 \\(pid [0-9]+\\) exited with code 143"));
 }
 
 // The process and the folder of all snapshots: the other server has what it had, and training ends where it would have.
@@ -150,13 +180,14 @@ TEST_F(CharLmByServers, AServerThatIsLostWithItsSnapshotsCostsNothingWithAReplic
   std::filesystem::remove(losses_);
   Program program(Command({"--servers", "2", "--replicas", "1", "--restart-rank", "1", "--verbose"}, steps));
   ASSERT_TRUE(WaitForSteps(50)) << program.output();
-  const pid_t server = PidOf(program, "server 1");
-  std::ifstream file("/proc/" + std::to_string(server) + "/cmdline", std::ios::binary);
+  const std::optional<pid_t> server = PidOf(program, "server 1");
+  ASSERT_TRUE(server) << program.output();
+  std::ifstream file("/proc/" + std::to_string(*server) + "/cmdline", std::ios::binary);
   std::vector<std::string> words;
   for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
   ASSERT_EQ(words.size(), 5u) << "gyrerun serve NUMBER LIFE FOLDER";
   std::filesystem::rename(words[4], folder_.path() / "lost");
-  ASSERT_EQ(kill(server, SIGKILL), 0);
+  ASSERT_TRUE(support::SendSignal(*server, SIGKILL));
   ASSERT_TRUE(program.WaitFor(kLimit)) << program.output();
   EXPECT_EQ(program.exit_code(), 0) << program.output();
   EXPECT_THAT(program.err(), HasSubstr("it is started again, 1 of 1"));
@@ -168,10 +199,10 @@ TEST_F(CharLmByServers, OverHostsTheyAreSpreadAndStartedAgainWhereTheyWere) {
   launch.insert(launch.end(), {"--servers", "2", "--restart-rank", "1", "--verbose"});
   Program program(Command(launch, {"--steps", "600"}));
   ASSERT_TRUE(WaitForSteps(20)) << program.output();
-  ASSERT_EQ(kill(PidOf(program, "server 1"), SIGKILL), 0);
+  ASSERT_TRUE(Signal(program, "server 1", SIGKILL)) << program.output();
   ASSERT_TRUE(program.WaitForOutput("host b: server 1 (pid", kLimit)) << program.output();
   ASSERT_TRUE(WaitForSteps(100)) << program.output();
-  ASSERT_EQ(kill(PidOf(program, "rank 1"), SIGKILL), 0);
+  ASSERT_TRUE(Signal(program, "rank 1", SIGKILL)) << program.output();
   ASSERT_TRUE(program.WaitFor(kLimit)) << program.output();
   EXPECT_EQ(program.exit_code(), 0) << program.output();
   EXPECT_THAT(program.err(), HasSubstr("host b: rank 1 (pid"));
@@ -193,7 +224,7 @@ TEST_F(CharLmByServers, OverHostsServersHaveHostsOfTheirOwn) {
   ASSERT_TRUE(WaitForSteps(20)) << job.output();
   EXPECT_THAT(job.err(), HasSubstr("host c: no rank: "));
   EXPECT_THAT(job.err(), ContainsRegex("server 0: pid [0-9]+ on c"));
-  ASSERT_EQ(kill(PidOf(job, "server 1"), SIGKILL), 0);
+  ASSERT_TRUE(Signal(job, "server 1", SIGKILL)) << job.output();
   ASSERT_TRUE(job.WaitForOutput("host d: server 1 (pid", kLimit)) << job.output();
   ASSERT_TRUE(job.WaitFor(kLimit)) << job.output();
   EXPECT_EQ(job.exit_code(), 0) << job.output();
@@ -227,7 +258,7 @@ TEST_F(CharLmByServers, AServerThatIsStoppedDoesNotHoldUpTheEnd) {
   Program program({GYRERUN_PATH, "-np", "1", "--servers", "1", "--grace", "0.2", "--verbose", "sh", "-c",
                    "while [ ! -e $0 ]; do sleep 0.02; done", losses_});
   ASSERT_TRUE(program.WaitForOutput("rank 0: pid", kLimit));
-  ASSERT_EQ(kill(PidOf(program, "server 0"), SIGSTOP), 0);
+  ASSERT_TRUE(Signal(program, "server 0", SIGSTOP)) << program.output();
   std::ofstream(losses_) << "go on";
   ASSERT_TRUE(program.WaitFor(kLimit)) << program.output();
   EXPECT_EQ(program.exit_code(), 0) << program.output();

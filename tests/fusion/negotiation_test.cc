@@ -1,6 +1,12 @@
 #include "fusion/negotiation.h"
 
+#include <functional>
+#include <limits>
+#include <span>
+
+#include "absl/strings/str_cat.h"
 #include "fusion/coordinator.h"
+#include "fusion/fused_calls.h"
 #include "fusion/negotiation_world.h"
 #include "gtest/gtest.h"
 #include "support/status_matchers.h"
@@ -143,6 +149,31 @@ TEST(Negotiation, WhoComesTooLateIsToldTheSame) {
   }
 }
 
+// Rank 2 comes to a name when the others have failed many times to agree on it, each time in another way.
+TEST(Negotiation, WhoComesTooLateIsToldTheWordsOfEachFailure) {
+  constexpr int kFailures = 200;
+  internal::Coordinator coordinator(3);
+  const TimePoint now = TimePoint{} + std::chrono::hours(1);
+  const auto report = [&](int rank, int64_t count) {
+    const internal::Report report{
+        .announcements = {{.name = "a", .signature = {.count = count}, .left_us = int64_t{60'000'000}}}};
+    EXPECT_TRUE(coordinator.OnReport(rank, report, now).ok());
+  };
+  for (int failure = 0; failure < kFailures; ++failure) {
+    report(0, 1);
+    report(1, 2 + failure);
+  }
+  EXPECT_EQ(coordinator.Take().size(), kFailures);
+  for (int failure = 0; failure < kFailures; ++failure) {
+    report(2, 1);
+    const std::vector<internal::Decision> told = coordinator.Take();
+    ASSERT_EQ(told.size(), 1u);
+    EXPECT_EQ(told[0].ranks, std::vector<int32_t>{2});
+    EXPECT_EQ(told[0].code, absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(told[0].text, HasSubstr(absl::StrCat("rank 1 allreduce(f32, ", 2 + failure, " elements, sum)")));
+  }
+}
+
 TEST(Negotiation, WaitingOutOfOrderDoesNotHangAFrozenOrder) {
   std::vector<SimProgram> programs(2, Steps(10, {"a", "b"}));
   for (SimProgram& program : programs) {
@@ -171,6 +202,99 @@ TEST(Negotiation, TheRootOfABroadcastMustNotHaveJoined) {
   NegotiationWorld world(programs, 8);
   EXPECT_EQ(world.Run(), "");
   EXPECT_THAT(EndOf(world, 0, "w", 0), MatchesStatus(absl::StatusCode::kInvalidArgument, "root, rank 1, has joined"));
+}
+
+// A group of f32 sums on GPUs, of so many elements each.
+SimSubmission GroupOnGpu(const std::vector<int64_t>& counts) {
+  SimSubmission one{.timeout = seconds(60), .delay = microseconds(3)};
+  std::vector<std::string> names;
+  for (size_t i = 0; i < counts.size(); ++i) names.push_back(absl::StrCat("g", i));
+  for (size_t i = 0; i < counts.size(); ++i) {
+    one.operations.push_back({names[i],
+                              {.count = counts[i],
+                               .group = internal::GroupOf(names),
+                               .group_size = static_cast<int32_t>(counts.size()),
+                               .group_index = static_cast<int32_t>(i),
+                               .on_gpu = true}});
+  }
+  return one;
+}
+
+TEST(Negotiation, AGroupOnGpusTravelsAsOne) {
+  SimProgram program;
+  SimSubmission on_host = GroupOnGpu({1, 2, 3});
+  for (auto& [name, signature] : on_host.operations) signature.on_gpu = false;
+  for (int step = 0; step < 9; ++step) program.steps.push_back({GroupOnGpu({5, 0, 70}), One("a")});
+  program.steps.push_back({on_host});
+  NegotiationWorld world({program, program}, 9);
+  EXPECT_EQ(world.Run(), "");
+  EXPECT_GT(world.negotiator(0).frozen_calls(), 8U);
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(world.most_parts(rank), 3U);
+    EXPECT_EQ(world.calls(rank), 9U * 2 + 3 + 1) << "and the one that ended the frozen order";
+    for (const SimEnd& end : world.ends(rank)) EXPECT_TRUE(end.status.ok()) << end.status;
+    EXPECT_EQ(world.ends(rank).size(), 9U * 4 + 3);
+  }
+}
+
+TEST(Negotiation, WhatIsFused) {
+  const auto parts = [](const SimSubmission& group) {
+    std::vector<internal::NamedPart> all;
+    for (const auto& [name, signature] : group.operations) all.push_back({1, {name, signature, {}}});
+    return all;
+  };
+  const std::vector<internal::NamedPart> group = parts(GroupOnGpu({5, 8, 9, internal::kMostFusedBytes / 4 - 20}));
+  const auto fuses = [&](size_t so_many, const NamedSignature& next) {
+    return internal::Fuses(std::span(group).first(so_many), next);
+  };
+  EXPECT_TRUE(fuses(1, group[1].call.signature));
+  EXPECT_TRUE(fuses(2, group[2].call.signature));
+  EXPECT_FALSE(fuses(1, group[2].call.signature)) << "not the next";
+  EXPECT_FALSE(fuses(3, group[3].call.signature)) << "too much";
+  EXPECT_THAT(internal::PlacesOf(group), testing::ElementsAre(0, 8, 16, 28, internal::kMostFusedBytes / 4 + 8));
+  for (const auto& change : std::vector<std::function<void(NamedSignature&)>>{
+           [](NamedSignature& s) { s.on_gpu = false; }, [](NamedSignature& s) { s.dtype = DType::kF64; },
+           [](NamedSignature& s) { s.op = ReduceOp::kMax; }, [](NamedSignature& s) { s.postscale = 2; },
+           [](NamedSignature& s) { s.group += 2; }}) {
+    NamedSignature next = group[1].call.signature;
+    change(next);
+    EXPECT_FALSE(fuses(1, next)) << Describe(next);
+  }
+  std::vector<internal::NamedPart> others = parts(GroupOnGpu({5, 8}));
+  for (internal::NamedPart& part : others) part.call.signature.op = ReduceOp::kAdasum;
+  EXPECT_FALSE(internal::Fuses(std::span(others).first(1), others[1].call.signature)) << "of whole tensors";
+  others = parts(GroupOnGpu({std::numeric_limits<int64_t>::max() / 8, 1}));
+  EXPECT_FALSE(internal::Fuses(std::span(others).first(1), others[1].call.signature));
+}
+
+TEST(Negotiation, MixedDevicesAreNamed) {
+  std::vector<SimProgram> programs(2, Steps(1, {"a"}));
+  programs[1].steps[0][0].operations[0].second.on_gpu = true;
+  NegotiationWorld world(programs, 10);
+  EXPECT_EQ(world.Run(), "");
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_THAT(EndOf(world, rank, "a", 0),
+                MatchesStatus(absl::StatusCode::kInvalidArgument, "allreduce(f32, 10 elements on a GPU, sum)"));
+    EXPECT_THAT(EndOf(world, rank, "a", 0),
+                MatchesStatus(absl::StatusCode::kInvalidArgument, "allreduce(f32, 10 elements, sum)"));
+  }
+}
+
+TEST(Negotiation, WhoJoinsWithoutAGpuHasNothingToContribute) {
+  std::vector<SimProgram> programs(2);
+  programs[0].steps = {{One("a", {.count = 3, .on_gpu = true})}};
+  for (SimProgram& program : programs) program.joins = true;
+  NegotiationWorld world(programs, 11);
+  EXPECT_EQ(world.Run(), "");
+  EXPECT_THAT(EndOf(world, 0, "a", 0), MatchesStatus(absl::StatusCode::kInvalidArgument, "rank 1 joined before"));
+  programs = {Steps(4, {}), Steps(2, {})};
+  for (SimProgram& program : programs) {
+    for (auto& step : program.steps) step.push_back(One("a", {.count = 3, .on_gpu = true}));
+    program.joins = true;
+  }
+  NegotiationWorld both(programs, 12);
+  EXPECT_EQ(both.Run(), "");
+  EXPECT_TRUE(EndOf(both, 0, "a", 3).ok()) << EndOf(both, 0, "a", 3);
 }
 
 TEST(Negotiation, MessagesThatAreCutShortAreRefused) {

@@ -183,9 +183,13 @@ bool NegotiationWorld::Call(int rank) {
   if (step == nullptr) return false;
   SimCall& call = calls_[one.calls];
   call.made.resize(ranks_.size());
-  std::string what = step->call.name;
+  std::string what;
+  for (const internal::NamedPart& part : step->parts) {
+    absl::StrAppend(&what, " ", part.call.name);
+    for (const int64_t count : part.call.counts) absl::StrAppend(&what, " ", count);
+  }
   for (const int32_t absent : step->absent) absl::StrAppend(&what, " without ", absent);
-  for (const int64_t count : step->call.counts) absl::StrAppend(&what, " ", count);
+  one.most_parts = std::max(one.most_parts, step->parts.size());
   call.made[static_cast<size_t>(rank)] = {step->kind, what};
   if (++call.count == ranks_.size()) Match(one.calls);
   ++one.calls;

@@ -50,6 +50,8 @@ class NegotiationWorld {
   const std::vector<SimEnd>& ends(int rank) const { return ranks_[static_cast<size_t>(rank)]->ends; }
   int join_value(int rank) const { return ranks_[static_cast<size_t>(rank)]->join_value; }
   const internal::Negotiator& negotiator(int rank) const { return ranks_[static_cast<size_t>(rank)]->negotiator; }
+  size_t calls(int rank) const { return ranks_[static_cast<size_t>(rank)]->calls; }
+  size_t most_parts(int rank) const { return ranks_[static_cast<size_t>(rank)]->most_parts; }  // of one call
   int64_t messages() const { return finished_messages_; }       // between ranks, until all programs had ended
   int64_t frozen_messages() const { return frozen_messages_; }  // those from ranks whose order was frozen
   Duration took() const { return finished_ - TimePoint{} - std::chrono::hours(1); }  // until all programs had ended
@@ -67,7 +69,7 @@ class NegotiationWorld {
     std::vector<SimEnd> ends;
     uint64_t join_ticket = 0;
     int join_value = -1;
-    size_t calls = 0;
+    size_t calls = 0, most_parts = 0;
     TimePoint wakes = TimePoint::max();
     TimePoint report_arrival{}, decision_arrival{};
   };

@@ -36,6 +36,7 @@ class RandomNegotiation {
     dynamic_ = OneIn(4);
     joins_ = OneIn(4);
     late_ = OneIn(4);
+    fused_ = !joins_ && OneIn(3);
     const int fault = Between(0, 3);
     if (fault == 1) fault_ = Fault::kMismatch;
     if (fault == 2) fault_ = Fault::kMissing;
@@ -53,7 +54,7 @@ class RandomNegotiation {
     if (wrong.empty()) return wrong;
     return absl::StrCat("seed ", seed_, ", ", size_, " ranks, ", steps_, " steps", ordered_ ? ", ordered" : "",
                         serial_ ? ", serial" : "", dynamic_ ? ", dynamic" : "", joins_ ? ", joins" : "",
-                        late_ ? ", late" : "", fault_ == Fault::kMismatch ? ", mismatch" : "",
+                        late_ ? ", late" : "", fused_ ? ", fused" : "", fault_ == Fault::kMismatch ? ", mismatch" : "",
                         fault_ == Fault::kMissing ? ", missing" : "", ": ", wrong);
   }
 
@@ -72,6 +73,7 @@ class RandomNegotiation {
                                .dtype = static_cast<DType>(Between(0, kDTypeCount - 1)),
                                .op = static_cast<ReduceOp>(Between(0, kReduceOpCount - 1)),
                                .count = Between(0, 100)};
+      if (fused_) signature = {.count = signature.count, .on_gpu = true};
       // A root that has joined would be a fault of its own; a rank's own counts are drawn below.
       signature.root = joins_ ? longest_ : Between(0, size_ - 1);
       operations.emplace_back(absl::StrCat(prefix, i), signature);
@@ -188,13 +190,14 @@ class RandomNegotiation {
     if (joins_ && world.join_value(rank) != world.join_value(0)) return "ranks disagree about who joined last";
     const bool steady = fault_ == Fault::kNone && !dynamic_ && !joins_ && !late_ && !serial_ && steps_ > 4;
     if (steady && world.negotiator(rank).frozen_calls() == 0) return "the order was never frozen";
+    if (!fused_ && world.most_parts(rank) > 1) return "operations of the host were fused";
     return {};
   }
 
   std::mt19937_64 random_;
   const uint64_t seed_;
   int size_ = 0, steps_ = 0, longest_ = 0;
-  bool ordered_ = false, serial_ = false, dynamic_ = false, joins_ = false, late_ = false;
+  bool ordered_ = false, serial_ = false, dynamic_ = false, joins_ = false, late_ = false, fused_ = false;
   Fault fault_ = Fault::kNone;
   int fault_step_ = 0, fault_rank_ = 0;
   std::vector<int> lengths_;

@@ -238,5 +238,18 @@ TEST(Registry, NamesStandInTheirOrderWhateverTheyWereAddedIn) {
   EXPECT_THAT(one.Add("c", shape, DType::kBool), MatchesStatus(absl::StatusCode::kInvalidArgument, "bool"));
 }
 
+// A parameter of no rows has rows of some width, too.
+TEST(Registry, NoPartOfAShapeIsTooLarge) {
+  Registry registry;
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{int64_t{1} << 21, int64_t{1} << 20},
+                                            {0, int64_t{1} << 21, int64_t{1} << 20},
+                                            {int64_t{1} << 21, 0, int64_t{1} << 20}}) {
+    EXPECT_THAT(registry.AddRows("a", shape, DType::kF32),
+                MatchesStatus(absl::StatusCode::kInvalidArgument, "at most 2^40"));
+  }
+  EXPECT_EQ(registry.AddRows("a", std::vector<int64_t>{0, int64_t{1} << 21, 0, int64_t{1} << 19}, DType::kF32).value(),
+            0);
+}
+
 }  // namespace
 }  // namespace gyre::fusion

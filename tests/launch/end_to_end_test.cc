@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -285,6 +288,14 @@ TEST(GyrerunTest, ARankThatWaitsForAnotherLifeDoesNotHoldUpTheEnd) {
   Gyrerun gyrerun(Shell(1, "exit 3", {"--servers", "1", "--restart-rank", "7", "--grace", "60"}),
                   {.join_output = true});
   ASSERT_TRUE(gyrerun.WaitForOutput("it is started again, 7 of 7"));  // in more than a second
+  const std::vector<pid_t> supervisor = ChildrenOf(gyrerun.pid());
+  ASSERT_EQ(supervisor.size(), 1u);
+  int processes = 0;  // that it has a descriptor of: its guard and the server, none of the dead
+  for (const auto& file : std::filesystem::directory_iterator("/proc/" + std::to_string(supervisor[0]) + "/fd")) {
+    std::error_code ignored;
+    processes += Has(std::filesystem::read_symlink(file, ignored).string(), "pidfd") ? 1 : 0;
+  }
+  EXPECT_EQ(processes, 2);
   gyrerun.Signal(SIGTERM);
   const Outcome outcome = gyrerun.Wait();
   EXPECT_EQ(outcome.code, 143) << outcome.out;

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "launch/descendants.h"
+#include "support/signals.h"
 
 namespace gyre::launch {
 
@@ -91,7 +92,9 @@ Gyrerun::Gyrerun(std::vector<std::string> arguments, Setup setup)
   environment.push_back(mark_.data());
   environment.push_back(nullptr);
   const auto before = setup.ignored != 0 ? signal(setup.ignored, SIG_IGN) : SIG_DFL;
-  EXPECT_EQ(posix_spawn(&pid_, GYRERUN_PATH, &actions, nullptr, argv.data(), environment.data()), 0);
+  const int error = posix_spawn(&pid_, GYRERUN_PATH, &actions, nullptr, argv.data(), environment.data());
+  EXPECT_EQ(error, 0);
+  if (error != 0) pid_ = -1;  // whatever it is then, it is nobody of ours
   if (setup.ignored != 0) signal(setup.ignored, before);
   posix_spawn_file_actions_destroy(&actions);
   out_ = std::move(out.read);
@@ -107,7 +110,7 @@ Gyrerun::~Gyrerun() {
 }
 
 void Gyrerun::Signal(int signal) const {
-  EXPECT_EQ(kill(pid_, signal), 0);
+  EXPECT_TRUE(support::SendSignal(pid_, signal)) << pid_;
 }
 
 void Gyrerun::Pump(int limit) {
@@ -121,7 +124,7 @@ Outcome Gyrerun::Wait(milliseconds limit) {
   const auto deadline = steady_clock::now() + limit;
   while (steady_clock::now() < deadline) {
     int status = 0;
-    if (!reaped_ && waitpid(pid_, &status, WNOHANG) == pid_) {
+    if (!reaped_ && pid_ > 0 && waitpid(pid_, &status, WNOHANG) == pid_) {
       reaped_ = outcome_.ended = true;
       outcome_.took = std::chrono::duration_cast<milliseconds>(steady_clock::now() - started_);
       if (WIFEXITED(status)) outcome_.code = WEXITSTATUS(status);

@@ -5,6 +5,7 @@
 
 #include "gtest/gtest.h"
 #include "gyrerun_fixture.h"
+#include "support/signals.h"
 
 namespace gyre::launch {
 
@@ -41,9 +42,8 @@ class JobTest : public testing::Test {
   // Sends `signal` to rank 1; how the job ended after that.
   Outcome Hit(int signal) {
     const pid_t pid = PidOfRank(1, gyrerun_.Wait(milliseconds(50)).err);
-    EXPECT_GT(pid, 0);
     const auto start = steady_clock::now();
-    EXPECT_EQ(kill(pid, signal), 0);
+    EXPECT_TRUE(support::SendSignal(pid, signal)) << pid;
     Outcome outcome = gyrerun_.Wait();
     outcome.took = std::chrono::duration_cast<milliseconds>(steady_clock::now() - start);
     EXPECT_TRUE(outcome.ended);

@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "gyrerun_fixture.h"
 #include "nlohmann/json.hpp"
+#include "support/signals.h"
 #include "support/status_matchers.h"
 #include "support/temporary.h"
 
@@ -71,8 +72,7 @@ TEST_F(TimelineTest, OfAJobWithARankThatIsKilled) {
   // The ranks go on and on; each has written something within a tenth of a second.
   while (std::ifstream(TimelinePart(path_, 1), std::ios::ate).tellg() < 1000) usleep(10'000);
   const pid_t victim = PidOfRank(1, gyrerun.Wait(std::chrono::milliseconds(1)).err);
-  ASSERT_GT(victim, 0);
-  ASSERT_EQ(kill(victim, SIGKILL), 0);
+  ASSERT_TRUE(support::SendSignal(victim, SIGKILL)) << victim;
   EXPECT_EQ(gyrerun.Wait().code, 137);
   std::set<int> ranks;
   for (const auto& event : Whole()) {

@@ -163,7 +163,7 @@ void Cluster::StartWorker(int number) {
                                  .window_of_all = plan_.window_of_all,
                                  .compression = {.compression = plan_.compression, .workers = plan_.workers},
                                  .guards = plan_.guards,
-                                 .lends = [this](int) { return plan_.lends; }},
+                                 .way = [this](int) { return plan_.way; }},
                                 layout_[0], std::vector<float>(static_cast<size_t>(layout_[0].elements())), clock_,
                                 *self.link, chance_);
   lives.push_back(process);

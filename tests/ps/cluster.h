@@ -56,7 +56,7 @@ struct Plan {
   size_t piece_bytes = 1000;
   size_t retain = 64;
   size_t window = size_t{1} << 20, window_of_all = size_t{1} << 20;
-  bool lends = false;  // workers their memory, to all servers
+  Way way = Way::kLink;  // from workers to all servers
   int64_t snapshot_ms = 500;
   int64_t compute_ms = 20;  // at most, of a step
   // Of a message: one in so many; 0: none.

@@ -50,7 +50,8 @@ Plan RandomPlan(uint64_t seed) {
   // Half of them with credit for one to three partitions.
   if (random.OneIn(2)) plan.window = static_cast<size_t>(between(1, 3) * plan.workers) * sizeof(float);
   if (random.OneIn(2)) plan.window_of_all = static_cast<size_t>(between(1, 4) * plan.workers) * sizeof(float);
-  plan.lends = random.OneIn(4);
+  constexpr Way kWays[] = {Way::kMemory, Way::kHost, Way::kLink, Way::kLink};
+  plan.way = kWays[random.Below(std::size(kWays))];
   if (random.OneIn(2)) plan.tables = static_cast<int>(between(1, 2));
   if (random.OneIn(3)) {
     const Compression kinds[] = {Fp16{}, Int8{}, Int4{}, TopK{.sparsity = 0.9}, Dgc{.sparsity = 0.9, .momentum = 0.5f}};

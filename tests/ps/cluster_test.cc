@@ -54,12 +54,17 @@ TEST(ClusterTest, NoMoreIsUnderWayThanTheWindowHolds) {
         EXPECT_EQ(cluster.most_under_way(), most);
       }
     }
-    Plan lending = plan;
-    lending.lends = true;
-    lending.window_of_all = 1;
-    Cluster cluster(lending);
-    ASSERT_EQ(cluster.Run(), "");
-    EXPECT_EQ(cluster.most_under_way(), 8);
+    Plan near = plan;
+    near.way = Way::kHost;
+    near.window_of_all = 1;
+    Cluster on_host(near);
+    ASSERT_EQ(on_host.Run(), "");
+    EXPECT_EQ(on_host.most_under_way(), 8);
+    near.way = Way::kMemory;
+    near.window = 1;
+    Cluster in_memory(near);
+    ASSERT_EQ(in_memory.Run(), "");
+    EXPECT_EQ(in_memory.most_under_way(), 8);
   }
 }
 

@@ -7,11 +7,14 @@
 #include <cstdint>
 #include <fstream>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "net/acceptor.h"
+#include "net/event_loop.h"
 #include "process_fixture.h"
 
 namespace gyre::ps {
@@ -44,6 +47,74 @@ TEST_F(ProcessTest, WithoutSharedMemoryItIsTheSame) {
   const auto count = [&](int, int step) { mappings = step == 4 ? Mappings() : mappings.load(); };
   EXPECT_EQ(Train(6, count), Reference(6));
   EXPECT_EQ(mappings, 3 * (2 + 1));
+}
+
+// Takes a worker and gives it the first values, but acknowledges nothing. Returns which partitions it was pushed, once
+// it has had all, or after 5 s.
+std::set<uint32_t> PushedUnacknowledged(UniqueFd listener, const Layout& layout) {
+  const std::vector<int>& own = layout.OfServer(0);
+  std::set<uint32_t> pushed;
+  const auto loop = *EventLoop::Create();
+  std::unique_ptr<Link> link;
+  const auto take = [&](const Message& message) {
+    Message reply{.epoch = 3, .incarnation = 1, .to = message.incarnation, .slot = message.slot};
+    const std::vector<uint64_t> none(own.size());
+    if (message.kind == Kind::kPush) pushed.insert(message.slot);
+    if (message.kind == Kind::kHello) {
+      reply.kind = Kind::kWelcome;
+      reply.flag = true;
+      reply.member = message.flag;
+      reply.next = reply.durable = reply.floors = none;
+    } else if (message.kind == Kind::kHeartbeat) {
+      reply.kind = Kind::kPulse;
+      reply.next = reply.durable = none;
+    } else if (message.kind == Kind::kPull && message.clock == 0) {
+      reply.kind = Kind::kValues;
+      reply.keeper = Floats(static_cast<size_t>(layout.partitions()[static_cast<size_t>(own.at(message.slot))].count));
+      std::ranges::fill(reply.keeper.writable(), 1.0f);
+      reply.values = reply.keeper.bytes();
+    } else {
+      return;
+    }
+    link->Send(reply);
+  };
+  const auto admit = [&](AcceptedPeer peer) {
+    link = *Link::Create(*loop, std::move(peer.fd), 3, "", {.on_setup = [](std::string_view) {}, .on_message = take});
+  };
+  const auto acceptor =
+      *AuthenticatingListener::Create(*loop, std::move(listener), {"job", 3, 0, Role::kServer}, kSecret, {}, admit);
+  const TimePoint until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (pushed.size() < own.size() && std::chrono::steady_clock::now() < until) {
+    EXPECT_THAT(loop->RunOnce(until), IsOk());
+    if (link != nullptr) link->Flush();
+  }
+  return pushed;
+}
+
+// There is no link between hosts which pushes could share.
+TEST_F(ProcessTest, WithinAHostWhatLinksCarryAtOnceHoldsNothingBack) {
+  UniqueFd listener = *ListenTcp({"127.0.0.1", 0}, 16, Soon());
+  ClientOptions options{.servers = {*LocalEndpoint(listener.get())}, .job_id = "job", .secret = kSecret};
+  options.host = "another host";  // as it says: no memory is lent
+  options.worker.epoch = 3;
+  options.worker.window_of_all = 1;
+  options.setup.tensors = Tensors();
+  const Layout layout = *Layout::Create(Tensors(), 1);
+  std::set<uint32_t> pushed;
+  std::thread server([&] { pushed = PushedUnacknowledged(std::move(listener), layout); });
+  std::vector<float> model(Elements()), gradient(Elements());
+  std::vector<std::span<float>> weights;
+  size_t offset = 0;
+  for (const Tensor& tensor : Tensors()) {
+    weights.push_back(std::span(model).subspan(offset, static_cast<size_t>(tensor.count)));
+    offset += static_cast<size_t>(tensor.count);
+  }
+  const auto client = *Client::Create(std::move(options), weights);
+  EXPECT_THAT(client->Begin(Soon()), IsOk());
+  EXPECT_THAT(client->End(gradient, 1), IsOk());
+  server.join();
+  EXPECT_GT(layout.OfServer(0).size(), 10u);
+  EXPECT_EQ(pushed.size(), layout.OfServer(0).size());
 }
 
 TEST_F(ProcessTest, AServerThatDiesAndComesBackCostsNoStep) {

@@ -205,6 +205,31 @@ TEST_F(WorkerSilenceTest, OfTheServerIsOneSecondOfListening) {
   EXPECT_EQ(turns, 10);  // then it goes on alone
 }
 
+// Of a server that waits for other workers, as it says to each hello: the model is large.
+TEST_F(WorkerSilenceTest, OfAServerThatWaitsDoesNotBringTheFirstValuesEachTime) {
+  const Message waits{.kind = Kind::kWelcome, .member = true, .next = Zeros(), .durable = Zeros(), .floors = Zeros()};
+  for (int turn = 0; turn < 32; ++turn) {
+    Tell(waits);
+    clock_.Advance(milliseconds(250));
+  }
+  EXPECT_EQ(network_.Count(Kind::kInit), 4 * 5);  // at 0, 0.5, 1.5, 3.5 and 7.5 s: what is lost comes again
+  worker_->Reach(0);                              // by another way
+  Tell(waits);
+  EXPECT_EQ(network_.Count(Kind::kInit), 4 * 6);
+  Tell({.kind = Kind::kUnknown});  // it had given the worker up, and turned some of them away
+  Tell(waits);
+  EXPECT_EQ(network_.Count(Kind::kInit), 4 * 7);
+}
+
+TEST_F(WorkerSilenceTest, IsAnsweredByOneHelloHoweverMuchWasUnderWay) {
+  ASSERT_THAT(worker_->End(std::vector<float>(4, 7.0f)), IsOk());
+  for (int message = 0; message < 8; ++message) Tell({.kind = Kind::kUnknown});  // the pushes and pulls
+  EXPECT_EQ(network_.Count(Kind::kHello), 1);
+  clock_.Advance(milliseconds(500));  // that one may be lost
+  worker_->Tick();
+  EXPECT_EQ(network_.Count(Kind::kHello), 2);
+}
+
 TEST_F(WorkerSilenceTest, OfTheServerIsNotAMessageThatTakesLong) {
   ASSERT_THAT(worker_->End(std::vector<float>(4, 7.0f)), IsOk());
   for (int turn = 0; turn < 30; ++turn) {

@@ -89,14 +89,14 @@ absl::Status RunInMemory(const std::vector<Call>& calls) {
 }  // namespace
 
 ExchangeWorld::ExchangeWorld(const Compression& compression, const internal::ExchangeSettings& settings,
-                             const std::vector<int>& hosts, SimWorld* network)
+                             const std::vector<int>& hosts, SimWorld* network, const DeviceOf& device_of)
     : hosts_(hosts), network_(network), pending_(hosts.size()) {
   for (size_t rank = 0; rank < hosts.size(); ++rank) {
     internal::ExchangeSettings own = settings;
     own.rank = static_cast<int>(rank);
     own.ranks = static_cast<int>(hosts.size());
     own.hosts = hosts;
-    exchanges_.push_back(std::move(internal::MakeCompressedExchange(compression, own)).value());
+    exchanges_.push_back(std::move(internal::MakeCompressedExchange(compression, own, device_of(own.rank))).value());
     values_.emplace_back();
     for (const auto& tensor : settings.tensors) values_.back().emplace_back(static_cast<size_t>(tensor.count));
   }
@@ -118,20 +118,28 @@ int ExchangeWorld::Prepare(int rank, const std::vector<int>& tensors) {
   return times;
 }
 
+absl::Status ExchangeWorld::Await(int rank) {
+  for (;;) {
+    const auto ready = exchange(rank).Ready();
+    if (!ready.ok() || *ready) return ready.status();
+  }
+}
+
 absl::Status ExchangeWorld::Advance(int rank) {
   Pending& pending = pending_[static_cast<size_t>(rank)];
+  if (absl::Status ready = Await(rank); !ready.ok()) return ready;
   auto next = exchange(rank).Next();
   if (!next.ok()) return next.status();
   pending = {*next, exchange(rank).within_host(), !next->has_value()};
-  return absl::OkStatus();
+  return Await(rank);
 }
 
 absl::Status ExchangeWorld::Exchange(const std::vector<int>& tensors, bool dense) {
   calls_ = 0;
   received_ = 0;
   for (int rank = 0; rank < ranks(); ++rank) {
-    exchange(rank).Begin(PartOf(rank, tensors, dense));
-    if (absl::Status begun = Advance(rank); !begun.ok()) return begun;
+    if (absl::Status begun = exchange(rank).Begin(PartOf(rank, tensors, dense)); !begun.ok()) return begun;
+    if (absl::Status advanced = Advance(rank); !advanced.ok()) return advanced;
   }
   while (std::ranges::any_of(pending_, [](const Pending& each) { return !each.ended; })) {
     if (absl::Status run = RunReady(); !run.ok()) return run;

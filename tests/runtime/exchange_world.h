@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -10,15 +11,20 @@
 #include <vector>
 
 #include "collectives/hierarchical/sim_world.h"
+#include "runtime/codec_device.h"
 #include "runtime/compressed_exchange.h"
 
 namespace gyre {
 
 class ExchangeWorld {
  public:
-  // `settings`: without ranks. `hosts`: by rank. `network`: between hosts of one rank each; null: in memory.
-  ExchangeWorld(const Compression& compression, const internal::ExchangeSettings& settings,
-                const std::vector<int>& hosts, SimWorld* network = nullptr);
+  using DeviceOf = std::function<std::shared_ptr<internal::CodecDevice>(int rank)>;
+
+  // `settings`: without ranks. `hosts`: by rank. `network`: between hosts of one rank each; null: in memory. Gradients
+  // are in the host's memory, which `device_of` must reach.
+  ExchangeWorld(
+      const Compression& compression, const internal::ExchangeSettings& settings, const std::vector<int>& hosts,
+      SimWorld* network = nullptr, const DeviceOf& device_of = [](int) { return internal::MakeHostDevice(); });
 
   int ranks() const { return static_cast<int>(exchanges_.size()); }
   internal::CompressedExchange& exchange(int rank) { return *exchanges_[static_cast<size_t>(rank)]; }
@@ -45,6 +51,7 @@ class ExchangeWorld {
   };
 
   internal::ExchangePart PartOf(int rank, const std::vector<int>& tensors, bool dense);
+  absl::Status Await(int rank);
   absl::Status Advance(int rank);
   absl::Status RunReady();
   absl::Status Run(const std::vector<int>& ranks, bool between_hosts);

@@ -1,5 +1,7 @@
 #include "runtime/gpu_choice.h"
 
+#include <cstdint>
+#include <map>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -11,27 +13,82 @@ GpuOffer On(char gpu, int host, int nccl = 22809) {
   return {.uuid = {gpu}, .host = host, .nccl = nccl};
 }
 
+GpuCarrier CarrierOf(const std::vector<GpuOffer>& offers) {
+  return ChooseGpuCarrier(offers).carrier;
+}
+
 TEST(GpuChoice, RanksWithGpusOfTheirOwnGoByNccl) {
-  EXPECT_EQ(ChooseGpuCarrier(std::vector{On('a', 0), On('b', 0)}), GpuCarrier::kNccl);
-  EXPECT_EQ(ChooseGpuCarrier(std::vector{On('a', 0), On('b', 0), On('c', 1)}), GpuCarrier::kNccl);
+  EXPECT_EQ(CarrierOf({On('a', 0), On('b', 0)}), GpuCarrier::kNccl);
+  EXPECT_EQ(CarrierOf({On('a', 0), On('b', 0), On('c', 1)}), GpuCarrier::kNccl);
+  EXPECT_EQ(CarrierOf({On('a', 0), On('b', 0), On('c', 1), On('d', 1)}), GpuCarrier::kNccl);
 }
 
 TEST(GpuChoice, AllMustHaveTheSameNccl) {
-  EXPECT_EQ(ChooseGpuCarrier(std::vector{On('a', 0), On('b', 0, 0)}), GpuCarrier::kStaged);
-  EXPECT_EQ(ChooseGpuCarrier(std::vector{On('a', 0, 0), On('b', 0, 0)}), GpuCarrier::kStaged);
-  EXPECT_EQ(ChooseGpuCarrier(std::vector{On('a', 0), On('b', 0, 22700)}), GpuCarrier::kStaged);
+  EXPECT_EQ(CarrierOf({On('a', 0), On('b', 0, 0)}), GpuCarrier::kStaged);
+  EXPECT_EQ(CarrierOf({On('a', 0, 0), On('b', 0, 0)}), GpuCarrier::kStaged);
+  EXPECT_EQ(CarrierOf({On('a', 0), On('b', 0, 22700)}), GpuCarrier::kStaged);
 }
 
 TEST(GpuChoice, RanksThatShareAGpuGoByIpcOnOneHost) {
-  EXPECT_EQ(ChooseGpuCarrier(std::vector{On('a', 0), On('a', 0)}), GpuCarrier::kIpc);
-  EXPECT_EQ(ChooseGpuCarrier(std::vector{On('a', 0, 0), On('b', 0), On('a', 0)}), GpuCarrier::kIpc);
-  EXPECT_EQ(ChooseGpuCarrier(std::vector{On('a', 0), On('a', 0), On('b', 1)}), GpuCarrier::kStaged);
-  EXPECT_EQ(ChooseGpuCarrier(std::vector(32, On('a', 3))), GpuCarrier::kIpc);
-  EXPECT_EQ(ChooseGpuCarrier(std::vector(33, On('a', 3))), GpuCarrier::kStaged);
+  EXPECT_EQ(CarrierOf({On('a', 0), On('a', 0)}), GpuCarrier::kIpc);
+  EXPECT_EQ(CarrierOf({On('a', 0, 0), On('b', 0), On('a', 0)}), GpuCarrier::kIpc);
+  EXPECT_EQ(CarrierOf(std::vector(32, On('a', 3))), GpuCarrier::kIpc);
+  EXPECT_EQ(CarrierOf(std::vector(33, On('a', 3))), GpuCarrier::kStaged);
 }
 
 TEST(GpuChoice, OneRankAloneNeedsNobody) {
-  EXPECT_EQ(ChooseGpuCarrier(std::vector{On('a', 2, 0)}), GpuCarrier::kAlone);
+  EXPECT_EQ(CarrierOf({On('a', 2, 0)}), GpuCarrier::kAlone);
+}
+
+using Within = std::map<int32_t, GpuCarrier>;
+
+// Of hosts that go hierarchically.
+Within WithinOf(const std::vector<GpuOffer>& offers) {
+  const GpuChoice choice = ChooseGpuCarrier(offers);
+  EXPECT_EQ(choice.carrier, GpuCarrier::kHierarchical);
+  return choice.within;
+}
+
+TEST(GpuChoice, HostsOfSeveralRanksExchangeOnTheirGpusFirst) {
+  EXPECT_EQ(WithinOf({On('a', 0), On('a', 0), On('b', 1), On('b', 1)}),
+            (Within{{0, GpuCarrier::kIpc}, {1, GpuCarrier::kIpc}}));
+  EXPECT_EQ(WithinOf({On('a', 0), On('a', 0), On('b', 1)}), (Within{{0, GpuCarrier::kIpc}, {1, GpuCarrier::kAlone}}));
+  EXPECT_EQ(WithinOf({On('a', 4), On('b', 7), On('c', 7), On('d', 2), On('d', 2), On('e', 2)}),
+            (Within{{4, GpuCarrier::kAlone}, {7, GpuCarrier::kNccl}, {2, GpuCarrier::kIpc}}));
+}
+
+// What is NCCL's on each host, but is not one NCCL over all.
+TEST(GpuChoice, HostsMayHaveDifferentNccls) {
+  EXPECT_EQ(WithinOf({On('a', 0), On('b', 0), On('c', 1, 22700), On('d', 1, 22700)}),
+            (Within{{0, GpuCarrier::kNccl}, {1, GpuCarrier::kNccl}}));
+  EXPECT_EQ(WithinOf({On('a', 0), On('b', 0), On('c', 1, 0)}),
+            (Within{{0, GpuCarrier::kNccl}, {1, GpuCarrier::kAlone}}));
+}
+
+// Ranks of a host are those of one number, wherever they stand among the others.
+TEST(GpuChoice, RanksOfHostsMayAlternate) {
+  EXPECT_EQ(WithinOf({On('a', 0), On('b', 1), On('a', 0), On('b', 1)}),
+            (Within{{0, GpuCarrier::kIpc}, {1, GpuCarrier::kIpc}}));
+}
+
+TEST(GpuChoice, OneHostThatCannotIsEnoughToStage) {
+  // Without NCCL on one of its ranks, whose GPUs differ.
+  EXPECT_EQ(CarrierOf({On('a', 0), On('b', 0, 0), On('c', 1), On('d', 1)}), GpuCarrier::kStaged);
+  EXPECT_EQ(CarrierOf({On('a', 0), On('a', 0), On('c', 1), On('d', 1, 22700)}), GpuCarrier::kStaged);
+  // With more ranks on its GPUs than IPC takes.
+  std::vector<GpuOffer> offers(33, On('a', 0));
+  offers.push_back(On('b', 1));
+  EXPECT_EQ(CarrierOf(offers), GpuCarrier::kStaged);
+}
+
+TEST(GpuChoice, HostsOfOneRankEachHaveNothingToExchangeFirst) {
+  EXPECT_EQ(CarrierOf({On('a', 0), On('b', 1, 0)}), GpuCarrier::kStaged);
+  EXPECT_EQ(CarrierOf({On('a', 0, 0), On('b', 1, 0), On('c', 2, 0)}), GpuCarrier::kStaged);
+}
+
+// What one host's ranks would go by says nothing where there is one host.
+TEST(GpuChoice, OneHostIsNoHierarchy) {
+  EXPECT_EQ(CarrierOf({On('a', 0, 0), On('b', 0, 0), On('c', 0, 0)}), GpuCarrier::kStaged);
 }
 
 }  // namespace

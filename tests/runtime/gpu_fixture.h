@@ -1,15 +1,13 @@
-// Ranks whose tensors are on GPUs: threads, each with a fake one of its own, which does what is queued late and in an
-// order from its seed.
+// Ranks whose tensors are on GPUs: threads, each with a fake one of its own or one with the others of its host, which
+// does what is queued late and in an order from its seed.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 #include <functional>
 #include <memory>
-#include <numeric>
 #include <vector>
 
-#include "collectives/gpu/fake_nccl.h"
 #include "device/fake_gpu.h"
 #include "gtest/gtest.h"
 #include "gyre/gyre.h"
@@ -18,6 +16,10 @@
 #include "support/job.h"
 #include "support/ranks.h"
 #include "support/status_matchers.h"
+
+namespace gyre {
+class FakeNccl;
+}  // namespace gyre
 
 namespace gyre::support {
 
@@ -56,16 +58,33 @@ struct GpuRank {
 
 inline constexpr internal::staged::Sizes kSmallSlots{.slot_bytes = 2048, .slots = 3};
 
-inline void RunOnGpus(const HostSizes& hosts, unsigned seed, const std::function<void(GpuRank&)>& body) {
-  RunThreads(std::accumulate(hosts.begin(), hosts.end(), 0), [&](const Rank& rank) {
+// Whose each GPU is.
+enum class Owner { kRank, kHost };
+
+inline std::vector<std::shared_ptr<device::FakeGpu>> GpusOf(const HostSizes& hosts, unsigned seed, Owner owner) {
+  std::vector<std::shared_ptr<device::FakeGpu>> gpus;  // by rank
+  for (const int ranks : hosts) {
+    for (int local = 0; local < ranks; ++local) {
+      const unsigned number = seed * 100 + static_cast<unsigned>(gpus.size());
+      const bool another = owner == Owner::kRank || local == 0;
+      gpus.push_back(another ? std::make_shared<device::FakeGpu>(number) : gpus.back());
+    }
+  }
+  return gpus;
+}
+
+inline void RunOnGpus(const HostSizes& hosts, unsigned seed, const std::function<void(GpuRank&)>& body,
+                      Owner owner = Owner::kRank) {
+  const auto of_ranks = GpusOf(hosts, seed, owner);
+  RunThreads(static_cast<int>(of_ranks.size()), [&](const Rank& rank) {
     GpuRank one{.rank = rank, .runtime = JoinJob(rank, JobOptions(rank, hosts))};
     ASSERT_NE(one.runtime, nullptr);
-    auto gpu = std::make_unique<device::FakeGpu>(seed * 100 + static_cast<unsigned>(rank.rank));
+    const auto& gpu = of_ranks[static_cast<size_t>(rank.rank)];
     one.gpu = gpu.get();
     internal::Gpus& gpus = internal::Gpus::Of(one.world());
-    gpus.OpenBy([&gpu](int ordinal) -> absl::StatusOr<std::unique_ptr<device::Gpu>> {
-      if (ordinal != 0) return std::make_unique<device::FakeGpu>(1, ordinal);
-      return std::move(gpu);
+    gpus.OpenBy([&gpu](int ordinal) -> absl::StatusOr<std::shared_ptr<device::Gpu>> {
+      if (ordinal != 0) return std::make_shared<device::FakeGpu>(1, ordinal);
+      return gpu;
     });
     gpus.StageBy(kSmallSlots);
     one.stream = *one.gpu->CreateStream();
@@ -73,30 +92,6 @@ inline void RunOnGpus(const HostSizes& hosts, unsigned seed, const std::function
     body(one);
     one.gpu->DestroyStream(one.stream);
   });
-}
-
-// The same with an NCCL among the ranks.
-inline void RunByNccl(const HostSizes& hosts, unsigned seed, const std::function<void(GpuRank&)>& body) {
-  const auto first = std::make_shared<device::FakeGpu>(seed);
-  const int size = std::accumulate(hosts.begin(), hosts.end(), 0);
-  std::vector<std::shared_ptr<device::FakeGpu>> gpus;
-  for (int r = 0; r < size; ++r) gpus.push_back(first->Beside());
-  FakeNccl nccl(*first);
-  RunThreads(size, [&](const Rank& rank) {
-    const auto& gpu = gpus[static_cast<size_t>(rank.rank)];
-    GpuRank one{.rank = rank, .runtime = JoinJob(rank, JobOptions(rank, hosts)), .gpu = gpu.get(), .nccl = &nccl};
-    ASSERT_NE(one.runtime, nullptr);
-    internal::Gpus& gpus_of_runtime = internal::Gpus::Of(one.world());
-    gpus_of_runtime.OpenBy([&gpu](int) { return gpu; }, &nccl);
-    gpus_of_runtime.RegisterFrom(64);
-    one.stream = *gpu->CreateStream();
-    ASSERT_THAT(one.runtime->Allocate(1, one.device()), IsOk());
-    body(one);
-    gpu->DestroyStream(one.stream);
-  });
-  EXPECT_EQ(nccl.alive, 0);
-  first->Free(nullptr);
-  for (const auto& gpu : gpus) gpu->Free(nullptr);
 }
 
 }  // namespace gyre::support

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "runtime/gpu_trainer.h"
+#include "runtime/gpus_with_nccl.h"
 
 namespace gyre {
 namespace {

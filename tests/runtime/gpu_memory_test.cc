@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "runtime/gpu_trainer.h"
+#include "runtime/gpus_with_nccl.h"
 
 namespace gyre {
 namespace {

@@ -1,7 +1,8 @@
-// Processes that share one GPU, where there is one: IPC, end to end.
+// Processes that share one GPU, where there is one: IPC, on one host and within several, end to end.
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "device/cuda/factory.h"
@@ -15,6 +16,7 @@
 namespace gyre {
 namespace {
 
+using support::HostSizes;
 using support::IsOk;
 
 constexpr Device kGpu{.gpu = 0};
@@ -52,24 +54,31 @@ double SecondsOfAllReduce(Communicator& world, device::Gpu& gpu, Runtime& runtim
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() / kRounds;
 }
 
-void SumUpIn(int size) {
-  support::RunProcesses(size, [](const support::Rank& rank) {
+void SumUpOn(const HostSizes& hosts) {
+  const int size = std::accumulate(hosts.begin(), hosts.end(), 0);
+  support::RunProcesses(size, [&](const support::Rank& rank) {
     auto gpu = device::cuda::OpenGpu(0);
     if (!gpu.ok()) GTEST_SKIP() << gpu.status();
-    const auto runtime = support::JoinJob(rank);
+    const auto runtime = support::JoinJob(rank, support::JobOptions(rank, hosts));
     ASSERT_NE(runtime, nullptr);
     for (const int64_t count : {0, 1, 1001, 12'345'678}) ExpectSum(runtime->world(), **gpu, *runtime, count);
     const double seconds = SecondsOfAllReduce(runtime->world(), **gpu, *runtime);
-    if (rank.rank == 0) std::printf("64 MiB, %d processes on one GPU: %.3f ms\n", rank.size, seconds * 1e3);
+    if (rank.rank != 0) return;
+    std::printf("64 MiB, %d processes on one GPU, %zu hosts: %.3f ms\n", rank.size, hosts.size(), seconds * 1e3);
   });
 }
 
 TEST(GpuProcesses, TwoSumUpByIpc) {
-  SumUpIn(2);
+  SumUpOn({2});
 }
 
 TEST(GpuProcesses, FourSumUpByIpc) {
-  SumUpIn(4);
+  SumUpOn({4});
+}
+
+// Hosts that are this machine told that it is several, and talk by TCP over the loopback.
+TEST(GpuProcesses, TwoAndTwoSumUpHierarchically) {
+  SumUpOn({2, 2});
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 // What is told of calls: the ring, the timeline's file, counters and who answers for them.
 #include "runtime/observatory.h"
 
+#include <signal.h>
+#include <sys/resource.h>
+
 #include <array>
 #include <cstdlib>
 #include <fstream>
@@ -111,6 +114,29 @@ TEST(TimelineFile, IsWholeJsonAfterEveryAppend) {
     EXPECT_FALSE(event["args"].contains("failed"));
   }
   EXPECT_THAT(file->Append({}), IsOk());
+}
+
+// A limit on files in place of a full disk: either takes as much of a block as fits.
+TEST(TimelineFile, StaysWholeWhereABlockDoesNotFit) {
+  const support::TemporaryDirectory folder;
+  const std::string path = folder.path() / "t.0";
+  auto file = TimelineFile::Create(path, {});
+  ASSERT_THAT(file, IsOk());
+  const std::string before = Content(path);
+  rlimit limit{};
+  getrlimit(RLIMIT_FSIZE, &limit);
+  const rlimit tight{.rlim_cur = before.size() + 20, .rlim_max = limit.rlim_max};
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  setrlimit(RLIMIT_FSIZE, &tight);
+  std::string lines;
+  AppendJson({.observed = Call(Activity::kAllReduce, 64), .thread = 7}, {}, 1, lines);
+  const absl::Status appended = file->Append(lines);
+  setrlimit(RLIMIT_FSIZE, &limit);
+  signal(SIGXFSZ, handler);
+  EXPECT_FALSE(appended.ok());
+  EXPECT_EQ(Content(path), before);
+  EXPECT_THAT(file->Append(lines), IsOk());
+  EXPECT_EQ(nlohmann::json::parse(Content(path)).size(), 4);
 }
 
 TEST(TimelineFile, AsynchronousCallsHaveTwoEnds) {

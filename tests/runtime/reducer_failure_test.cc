@@ -201,6 +201,37 @@ TEST(ReducerLoss, AReducerDestroyedAmidAStepEndsTheOthers) {
   });
 }
 
+// Rank 0 leaves between WaitFor and Wait: with all results, or (`given` gradients) without, when the empty one's result
+// is there before it was given. It waits for nothing, and the others hear of it.
+void LeaveAfterWaitFor(const ReducerOptions& options, size_t given) {
+  RunThreads(2, [&](const Rank& rank) {
+    Trainer trainer(rank, {{{100}}, {{0}}, {{20}}});
+    ReducerOptions by_one = options;
+    by_one.plan = ToText(support::PlanOf(trainer.parameters, 1));
+    ASSERT_THAT(trainer.Start(by_one), IsOk());
+    for (size_t p = 0; p < (rank == 0 ? given : 3); ++p) ASSERT_THAT(trainer.Give(p, 1, false), IsOk());
+    for (size_t p = 0; p < 2; ++p) ASSERT_THAT(trainer.reducer->WaitFor(trainer.index[p]), IsOk());
+    ASSERT_THAT(trainer.runtime->world().Barrier(), IsOk());
+    const auto begin = std::chrono::steady_clock::now();
+    if (rank == 0) trainer.reducer.reset();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+    ASSERT_THAT(trainer.runtime->world().Barrier(), IsOk());
+    if (rank == 0) return;
+    absl::Status last = trainer.reducer->Wait().status();  // it may have all results by then
+    if (last.ok()) {
+      for (size_t p = 0; p < 3; ++p) ASSERT_THAT(trainer.Give(p, 2, false), IsOk());
+      last = trainer.reducer->Wait().status();
+    }
+    EXPECT_THAT(last, MatchesStatus(StatusCode::kAborted, "rank 0 destroyed its reducer amid a step"));
+  });
+}
+
+TEST(ReducerLoss, AReducerDestroyedAfterAWaitForDoesNotWaitForItself) {
+  for (const size_t given : {1, 2, 3}) LeaveAfterWaitFor({}, given);
+  LeaveAfterWaitFor({.max_norm = 1.0}, 3);
+  LeaveAfterWaitFor({.skip_non_finite = true}, 3);
+}
+
 TEST(ReducerLoss, AShutdownEndsTheWait) {
   RunThreads(2, [](const Rank& rank) {
     Trainer trainer(rank, {{{100}}, {{20}}});

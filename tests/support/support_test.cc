@@ -13,6 +13,7 @@
 #include "support/fill.h"
 #include "support/program.h"
 #include "support/ranks.h"
+#include "support/signals.h"
 #include "support/status_matchers.h"
 #include "support/temporary.h"
 
@@ -138,6 +139,12 @@ TEST(Program, IsGoneWithItsObject) {
     EXPECT_EQ(kill(pid, 0), 0);
   }
   EXPECT_NE(kill(pid, 0), 0);
+}
+
+// Signal 0 does nothing, wherever it goes.
+TEST(SendSignal, GoesToOneProcess) {
+  for (const pid_t nobody : {-1, 0, -getpid()}) EXPECT_FALSE(SendSignal(nobody, 0)) << nobody;
+  EXPECT_TRUE(SendSignal(getpid(), 0));
 }
 
 TEST(Fill, DiffersByRankSeedAndIndexAndRepeats) {

@@ -15,6 +15,17 @@ RailSlices::RailSlices(int64_t count, int local_size, int rails, int64_t grain) 
   }
 }
 
+std::vector<MutableBytes> CutIntoBlocks(MutableBytes slice, int blocks, int64_t element) {
+  std::vector<MutableBytes> result;
+  const int64_t count = static_cast<int64_t>(slice.size()) / element;
+  for (int block = 0; block < blocks; ++block) {
+    const Range part = SliceOf(count, blocks, block, 1);
+    result.push_back(
+        slice.subspan(static_cast<size_t>(part.begin * element), static_cast<size_t>(part.count * element)));
+  }
+  return result;
+}
+
 RailOrder::RailOrder(const Team& team, std::vector<int64_t> counts)
     : counts_(std::move(counts)), plain_begins_(Displacements(counts_)), begins_(counts_.size()) {
   for (int rail = 0; rail < team.rails(); ++rail) {

@@ -7,6 +7,7 @@
 #include "collectives/call.h"
 #include "collectives/hierarchical/team.h"
 #include "collectives/shm/slices.h"
+#include "net/bytes.h"
 
 namespace gyre::internal {
 
@@ -18,6 +19,9 @@ struct RailSlices {
   RankCounts counts;
   RankCounts begins;
 };
+
+// A rail's slice as so many blocks of a schedule. `element`: bytes of one.
+std::vector<MutableBytes> CutIntoBlocks(MutableBytes slice, int blocks, int64_t element);
 
 // Segments of all ranks of a team, put in an order in which each rail's are contiguous: by rail, then by host, then by
 // local number. Rail k carries the segments of local ranks k, k + rails, k + 2 rails, ...

@@ -16,10 +16,6 @@ namespace {
 // for.
 constexpr std::chrono::milliseconds kWaitForTheReason{300};
 
-// In the host's memory a deadline is a little later than between hosts: who waits there for a rank that waits for
-// another host should learn of the latter.
-constexpr std::chrono::milliseconds kGraceWithinHost{100};
-
 // Who has waited for other hosts so long says in which call, and again after as long: with calls that differ, nobody
 // may send to whom is waited for.
 constexpr std::chrono::milliseconds kQuiet{500};
@@ -93,7 +89,7 @@ bool HierarchicalOperation::StageEnded() const {
 
 bool HierarchicalOperation::NextStage() {
   // Where a call is due for it, two stages more agree on what calls have taught.
-  const bool learns = call_.kind != CallKind::kMessage && team_->refiner().Due(number_);
+  const bool learns = learns_ && call_.kind != CallKind::kMessage && team_->refiner().Due(number_);
   if (++index_ == stages_ + (learns ? 2 : 0)) {
     if (learns) team_->refiner().Adopt(lessons_);
     const absl::Status finished = Finish();
@@ -263,17 +259,9 @@ bool HierarchicalOperation::FailLate() {
 
 // --- Ending; all return true ---
 
-// As the operation in the host's memory has ended: it has told the host's other ranks why, now the other hosts learn
-// it.
+// As the operation in the host's memory has ended.
 bool HierarchicalOperation::FailLike(const absl::Status& local) {
-  Group& group = team_->local();
-  if (group.node().closed()) return End(local);
-  auto words = group.OwnLastWords();
-  if (!words) words = group.FindLastWords();
-  if (!words) words = shm::LastWords::Content{-1, std::string(local.message()), local.code()};
-  // "Aborted with its communicator" is all that a rank of the host may know of a wrong call elsewhere.
-  const bool wrong_call = words->code == absl::StatusCode::kInvalidArgument;
-  return Fail(absl::Status(wrong_call ? words->code : local.code(), local.message()), *words);
+  return End(team_->local().node().closed() ? local : team_->BreakLike(local));
 }
 
 // Names what came first, and the loss that is in the way.

@@ -21,6 +21,10 @@
 
 namespace gyre::internal {
 
+// Within a host a deadline is a little later than between hosts: who waits there for a rank that waits for another host
+// should learn of the latter.
+inline constexpr std::chrono::milliseconds kGraceWithinHost{100};
+
 class HierarchicalOperation : public Pollable {
  public:
   shm::Progress Poll() final;
@@ -46,6 +50,10 @@ class HierarchicalOperation : public Pollable {
   // `stages`: how many, unless the first says so (SetStages).
   HierarchicalOperation(std::shared_ptr<Team> team, const Call& call, int stages);
   void SetStages(int stages) { stages_ = stages; }
+
+  // Other operations may be under way in the host's memory meanwhile: what calls have taught is not agreed on there.
+  // For constructors; alike on all ranks.
+  void LearnNothing() { learns_ = false; }
 
   // What stage `index` consists of, asked for when the one before it has ended. All ranks of a host must list the same
   // local operations.
@@ -114,14 +122,13 @@ class HierarchicalOperation : public Pollable {
   std::string Context() const;
   std::string NameOf(int job_rank) const;
   std::string GaveUp(absl::string_view why) const;
-  device::Reduction ResultScale() const;
-  double EarlyScale() const;
 
   const std::shared_ptr<Team> team_;
   const std::vector<int64_t> counts_, receive_counts_;  // what the call's spans refer to
   const Call call_;
   const Signature signature_;
   int stages_;
+  bool learns_ = true;
   State state_ = State::kBefore;
   uint64_t number_ = 0;  // of the call in the team
   int index_ = 0;

@@ -18,18 +18,6 @@ int RailsFor(const Team& team, const ConstTensorView& in) {
   return in.bytes() <= kSmallBytes ? 1 : team.rails();
 }
 
-// A slice as the blocks of a schedule.
-std::vector<MutableBytes> BlocksOf(MutableBytes slice, int blocks, int64_t element) {
-  std::vector<MutableBytes> result;
-  const int64_t count = static_cast<int64_t>(slice.size()) / element;
-  for (int block = 0; block < blocks; ++block) {
-    const Range part = SliceOf(count, blocks, block, 1);
-    result.push_back(
-        slice.subspan(static_cast<size_t>(part.begin * element), static_cast<size_t>(part.count * element)));
-  }
-  return result;
-}
-
 MutableBytes SliceAt(void* data, const RailSlices& slices, int rail, int64_t element) {
   const auto index = static_cast<size_t>(rail);
   return {static_cast<std::byte*>(data) + slices.begins[index] * element,
@@ -56,7 +44,7 @@ HierarchicalBroadcast::Stage HierarchicalBroadcast::MakeStage(int index) {
     const Selection selection = team().Select(Collective::kBroadcast, call().in.bytes(), rails_);
     const Schedule schedule =
         MakeSchedule(Collective::kBroadcast, selection.algorithm, team().host(), hosts, root_.host);
-    const std::vector<MutableBytes> blocks = BlocksOf(slice, schedule.blocks, element());
+    const std::vector<MutableBytes> blocks = CutIntoBlocks(slice, schedule.blocks, element());
     stage.network = Network(schedule, team().Rail(rail), blocks);
   }
   if (index == 2 && !at_root) {
@@ -82,7 +70,7 @@ HierarchicalReduce::Stage HierarchicalReduce::MakeStage(int index) {
     const MutableBytes slice = SliceAt(buffer_.data(), slices_, rail, element());
     const Selection selection = team().Select(Collective::kReduce, call().in.bytes(), rails_);
     const Schedule schedule = MakeSchedule(Collective::kReduce, selection.algorithm, team().host(), hosts, root_.host);
-    const std::vector<MutableBytes> blocks = BlocksOf(slice, schedule.blocks, element());
+    const std::vector<MutableBytes> blocks = CutIntoBlocks(slice, schedule.blocks, element());
     stage.network = Network(schedule, team().Rail(rail), blocks);
   }
   if (index == 2 && team().host() == root_.host) {

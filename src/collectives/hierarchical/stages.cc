@@ -1,6 +1,5 @@
 // What the stages of operations over hosts are made of.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -9,6 +8,7 @@
 #include <utility>
 
 #include "collectives/hierarchical/operation.h"
+#include "collectives/hierarchical/scales.h"
 #include "collectives/shm/allgather.h"
 #include "collectives/shm/broadcast.h"
 #include "collectives/shm/reduce_scatter.h"
@@ -19,12 +19,13 @@ namespace gyre::internal {
 std::optional<Call> HierarchicalOperation::CallToReduceScatter(const void* in, Counts counts, void* out) const {
   const DType dtype = call_.in.dtype;
   const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  const HostScales scales = HostScalesOf(call_, team_->size());
   const Call local{.kind = CallKind::kReduceScatter,
                    .in = {in, total, dtype},
                    .out = {out, counts[static_cast<size_t>(team_->local_rank())], dtype},
-                   .op = PlainReduction().op,
+                   .op = scales.plain.op,
                    .prescale = call_.prescale,
-                   .postscale = EarlyScale(),
+                   .postscale = scales.early,
                    .counts = counts,
                    .timeout = call_.timeout};
   if (team_->local_size() > 1) return local;
@@ -104,31 +105,18 @@ std::unique_ptr<Executor> HierarchicalOperation::Network(const Schedule& schedul
 }
 
 bool HierarchicalOperation::OnlyCopies() const {
-  return team_->local_size() == 1 && call_.prescale == 1.0 && EarlyScale() == 1.0;
+  return team_->local_size() == 1 && call_.prescale == 1.0 && HostScalesOf(call_, team_->size()).early == 1.0;
 }
 
 device::Reduction HierarchicalOperation::PlainReduction() const {
-  return {.dtype = call_.in.dtype, .op = call_.op == ReduceOp::kAverage ? ReduceOp::kSum : call_.op};
-}
-
-device::Reduction HierarchicalOperation::ResultScale() const {
-  return device::MakeReduction(call_.in.dtype, call_.op, 1.0, call_.postscale, team_->size());
-}
-
-// Half precision ends at 65504: sums that are to be scaled down must not exceed that on the way. A power of two costs
-// no precision.
-double HierarchicalOperation::EarlyScale() const {
-  const double scale = std::abs(ResultScale().scale_result);
-  const bool sums_halves = call_.in.dtype == DType::kF16 && PlainReduction().op == ReduceOp::kSum;
-  return sums_halves && scale > 0.0 && scale < 1.0 ? std::ldexp(1.0, std::ilogb(scale)) : 1.0;
+  return HostScalesOf(call_, team_->size()).plain;
 }
 
 void HierarchicalOperation::ApplyResultScale(void* data, int64_t count) const {
-  device::Reduction scale = ResultScale();
-  scale.scale_result /= EarlyScale();
-  if (scale.scale_result == 1.0 && scale.divisor == 1) return;
+  const HostScales scales = HostScalesOf(call_, team_->size());
+  if (!scales.finishes()) return;
   const void* const source = data;
-  device::Reduce(scale, {&source, 1}, {&data, 1}, count);
+  device::Reduce(scales.rest, {&source, 1}, {&data, 1}, count);
 }
 
 }  // namespace gyre::internal

@@ -129,6 +129,19 @@ void Team::Break(const absl::Status& status, const shm::LastWords::Content& word
   if (!announced_.exchange(true)) links_.announce(id_, words);
 }
 
+// It may have told the host's other ranks why.
+absl::Status Team::BreakLike(const absl::Status& within_host) {
+  auto words = local_->OwnLastWords();
+  if (!words) words = local_->FindLastWords();
+  if (!words) words = shm::LastWords::Content{-1, std::string(within_host.message()), within_host.code()};
+  // "Aborted with its communicator" is all that a rank of the host may know of a wrong call elsewhere.
+  const bool wrong_call = words->code == absl::StatusCode::kInvalidArgument;
+  absl::Status status(wrong_call ? words->code : within_host.code(), within_host.message());
+  Break(status, *words);
+  MarkTold();
+  return status;
+}
+
 void Team::PassOnBreak() {
   if (announced_.load() || local_->usable()) return;
   auto words = local_->OwnLastWords();

@@ -154,6 +154,10 @@ class Team {
   // counts.
   void Break(const absl::Status& status, const shm::LastWords::Content& words);
 
+  // As a part of a call has ended in an error, which this host's ranks made among themselves: the other hosts learn it.
+  // Returns what the call is to end with.
+  absl::Status BreakLike(const absl::Status& within_host);
+
   // If a rank of this host has broken the communicator, the other hosts learn it, whether or not this rank is in a
   // call.
   void PassOnBreak();

@@ -16,6 +16,7 @@ class Backend final : public GpuBackend {
       : group_(std::move(group)), gpu_(std::move(gpu)), half_(half) {}
 
   std::string_view name() const override { return "ipc"; }
+  bool Takes(const Call& call) const override { return ipc::Takes(call); }
 
   std::shared_ptr<Pollable> Make(const GpuCall& call) override {
     auto operation = std::make_shared<Push>(*group_, group_->collective(), call, CurrentPort());

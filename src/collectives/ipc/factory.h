@@ -19,7 +19,7 @@ bool Takes(const Call& call);
 // Of the group's ranks, at most kMostRanks; `gpu`: this one's; `half`: bytes of each half of a rank's area on its GPU,
 // alike on all ranks. Areas are allocated, and opened to the others, by the
 // first call; where a rank cannot, that call ends in kUnavailable on all of them, names it and its reason, and changes
-// nothing. REQUIRES, of Make: Takes(call).
+// nothing.
 std::shared_ptr<GpuBackend> MakeBackend(std::shared_ptr<Group> group, std::shared_ptr<device::Gpu> gpu,
                                         int64_t half = 16 << 20);
 

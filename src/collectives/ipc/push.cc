@@ -180,7 +180,7 @@ int64_t Push::ChunkCount() const {
 
 // Every rank looks at all counts and comes to the same answer; then knows how many chunks there are.
 bool Push::TakeCounts() {
-  const auto row = static_cast<size_t>(2 * size());
+  const size_t row = 2 * static_cast<size_t>(size());
   std::vector<int64_t> table(row * static_cast<size_t>(size()));
   int64_t most = 0;
   for (int m = 0; m < size(); ++m) {

@@ -7,11 +7,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "collectives/gpu_backend.h"
+#include "collectives/members.h"
 #include "collectives/nccl/api.h"
 #include "collectives/nccl/connection.h"
 #include "collectives/nccl/factory.h"
 #include "collectives/nccl/flights.h"
-#include "collectives/nccl/members.h"
 #include "collectives/nccl/memory.h"
 
 namespace gyre::internal::nccl {
@@ -25,7 +25,9 @@ class Backend final : public GpuBackend, public std::enable_shared_from_this<Bac
 
   std::string_view name() const override { return "nccl"; }
   bool captures() const override { return true; }
+  bool Takes(const Call& call) const override { return nccl::Takes(call); }
   std::shared_ptr<Pollable> Make(const GpuCall& call) override;
+  bool sound() const override { return !connection_->aborted(); }
 
   Api& api() const { return api_; }
   const Members& members() const { return members_; }

@@ -39,7 +39,7 @@ using StartWatch = std::function<void(const std::shared_ptr<void>& owner, Lane& 
 
 // Of the communicator of `group`'s ranks, or of `team`'s (then `group` are those of this host; null: one host), whose
 // GPUs all differ. The NCCL communicator is made by the first call. `memory`: that tensors may lie in; all ranks have
-// one. REQUIRES, of Make: Takes(call).
+// one.
 std::shared_ptr<GpuBackend> MakeBackend(Api& api, std::shared_ptr<Group> group, std::shared_ptr<Team> team,
                                         std::shared_ptr<device::Gpu> gpu, std::shared_ptr<Memory> memory,
                                         StartWatch start);

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "collectives/lane.h"
+#include "collectives/members.h"
 #include "collectives/nccl/connection.h"
-#include "collectives/nccl/members.h"
 
 namespace gyre::internal::nccl {
 

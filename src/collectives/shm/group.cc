@@ -99,10 +99,10 @@ bool Group::Break(const absl::Status& status, const shm::LastWords::Content& wor
   {
     std::lock_guard lock(mutex_);
     if (!status_.ok()) return false;
+    head(self_).last_words.Write(words);  // first: whoever sees the status finds them
     status_ = status;
     broken_.store(true, std::memory_order_release);
   }
-  head(self_).last_words.Write(words);
   collective_->meeting.RingAll();
   node_->block(node_->rank()).doorbell.Ring();  // other threads of this rank may wait on the group as well
   return true;

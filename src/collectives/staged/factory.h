@@ -6,7 +6,7 @@
 
 #include "collectives/gpu_backend.h"
 #include "collectives/host_calls.h"
-#include "collectives/staged/ring.h"
+#include "collectives/gpu_staging.h"
 
 namespace gyre::internal::staged {
 
@@ -17,6 +17,7 @@ class Backend final : public GpuBackend {
   Backend(HostCalls host, std::shared_ptr<Rings> rings) : host_(std::move(host)), rings_(std::move(rings)) {}
 
   std::string_view name() const override { return "staged"; }
+  bool Takes(const Call& /*call*/) const override { return true; }
   std::shared_ptr<Pollable> Make(const GpuCall& call) override;
 
  private:

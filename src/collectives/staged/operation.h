@@ -12,7 +12,7 @@
 #include "collectives/gpu_backend.h"
 #include "collectives/host_calls.h"
 #include "collectives/staged/pieces.h"
-#include "collectives/staged/ring.h"
+#include "collectives/gpu_staging.h"
 
 namespace gyre::internal::staged {
 

@@ -177,6 +177,14 @@ class CudaGpu final : public Gpu {
               "summing squares up");
   }
 
+  absl::Status Update(const UpdateRule& rule, std::span<const kernels::Weights> tensors, Stream stream) override {
+    for (; !tensors.empty(); tensors = tensors.subspan(std::min<size_t>(tensors.size(), kUpdateBatch))) {
+      const auto batch = tensors.first(std::min<size_t>(tensors.size(), kUpdateBatch));
+      RETURN_IF_ERROR(On([&] { return LaunchUpdate(rule, batch, multiprocessors_, AsCuda(stream)); }, "updating"));
+    }
+    return absl::OkStatus();
+  }
+
   GpuCodecs& codecs() override { return *codecs_; }
 
  private:

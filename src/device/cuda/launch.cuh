@@ -8,6 +8,7 @@
 #include "cuda_runtime_api.h"
 #include "device/gpu.h"
 #include "device/gpu_codecs.h"
+#include "device/gpu_update.h"
 #include "device/kernels/dgc.h"
 #include "device/kernels/quantize.h"
 #include "gyre/dtype.h"
@@ -61,6 +62,11 @@ cudaError_t LaunchSelectLargest(const kernels::DgcTable& table, DType gradients,
 cudaError_t LaunchQuantize(Quantizer kind, const kernels::Quantization& q, int multiprocessors, cudaStream_t stream);
 cudaError_t LaunchDequantizeAdd(Quantizer kind, const kernels::Dequantization& d, int multiprocessors,
                                 cudaStream_t stream);
+
+// At most kUpdateBatch at once: they are passed to the kernel by value.
+constexpr int kUpdateBatch = 96;
+cudaError_t LaunchUpdate(const UpdateRule& rule, std::span<const kernels::Weights> tensors, int multiprocessors,
+                         cudaStream_t stream);
 
 // At most kSparseBatch at once: they are passed to the kernel by value.
 constexpr int kSparseBatch = 48;

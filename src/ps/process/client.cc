@@ -19,10 +19,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Create(ClientOptions options,
   std::unique_ptr<Client> client(new Client(std::move(options), std::move(layout), std::move(loop)));
   WorkerOptions worker = client->options_.worker;
   worker.make = [c = client.get()](int server, size_t count) { return c->Make(server, count); };
-  worker.lends = [c = client.get()](int server) {
-    const Link* const link = c->peers_[static_cast<size_t>(server)].link.get();
-    return link != nullptr && link->lends();
-  };
+  worker.way = [c = client.get()](int server) { return c->WayTo(server); };
   ASSIGN_OR_RETURN(client->worker_, Worker::Create(worker, client->layout_, weights, client->clock_, *client, *client));
   ASSIGN_OR_RETURN(client->thread_, StartThread("speak with parameter servers", [c = client.get()] { c->Run(); }));
   return client;
@@ -225,6 +222,13 @@ void Client::Connect(int server) {
       ConnectorOptions{.what = absl::StrCat("server ", server, " at ", ToString(endpoint)), .endpoint = endpoint}, self,
       options_.secret, on_done,
       [this, server](const absl::Status& why) { peers_[static_cast<size_t>(server)].trouble = why; });
+}
+
+Way Client::WayTo(int server) const {
+  const Link* const link = peers_[static_cast<size_t>(server)].link.get();
+  if (link == nullptr) return Way::kHost;  // nothing is on a link
+  if (link->lends()) return Way::kMemory;
+  return link->on_host() ? Way::kHost : Way::kLink;
 }
 
 Floats Client::Make(int server, size_t count) {

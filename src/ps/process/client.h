@@ -88,6 +88,7 @@ class Client final : private Network, private Random {
   std::string TroubleWith(int server) const;  // ": why there is no link", or nothing
   void Run();
   void Connect(int server);
+  Way WayTo(int server) const;
   Floats Make(int server, size_t count);
   int64_t ArenaBytes(int server) const;
   void Take(int server, const Message& message);

@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/pidfd.h"
 #include "base/status.h"
+#include "net/interfaces.h"
 #include "net/socket.h"
 #include "ps/layout.h"
 #include "transport/shm/monitor.h"
@@ -48,21 +49,29 @@ std::string ThisHost() {
   return absl::StrCat(boot, "/", absl::string_view(text.data(), static_cast<size_t>(std::max<ssize_t>(size, 0))));
 }
 
+// Within a host, or a network namespace, both ends have the same address.
+bool IsOnHost(int fd) {
+  const absl::StatusOr<std::string> here = LocalAddressOf(fd), there = PeerAddressOf(fd);
+  return here.ok() && there.ok() && *here == *there;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Link>> Link::Create(EventLoop& loop, UniqueFd fd, uint64_t epoch, std::string host,
                                                    Events events) {
   RETURN_IF_ERROR(SetNonBlocking(fd.get(), true));
+  const bool on_host = IsOnHost(fd.get());
   // What the system has taken goes in its order. Not of all sockets, and no more than a wish.
-  setsockopt(fd.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kMostUnsent, sizeof(kMostUnsent));
-  std::unique_ptr<Link> link(new Link(loop, std::move(fd), epoch, std::move(host), std::move(events)));
+  if (!on_host) setsockopt(fd.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kMostUnsent, sizeof(kMostUnsent));
+  std::unique_ptr<Link> link(new Link(loop, std::move(fd), on_host, epoch, std::move(host), std::move(events)));
   RETURN_IF_ERROR(loop.Add(link->fd_.get(), EPOLLIN, [link = link.get()](uint32_t ready) { link->OnReady(ready); }));
   return link;
 }
 
-Link::Link(EventLoop& loop, UniqueFd fd, uint64_t epoch, std::string host, Events events)
+Link::Link(EventLoop& loop, UniqueFd fd, bool on_host, uint64_t epoch, std::string host, Events events)
     : loop_(loop),
       fd_(std::move(fd)),
+      on_host_(on_host),
       epoch_(epoch),
       host_(host.empty() ? ThisHost() : std::move(host)),
       events_(std::move(events)),

@@ -57,7 +57,8 @@ class Link {
   void Send(const Message& message);
   void Flush();
   bool idle() const { return queue_.empty(); }
-  bool lends() const { return lending_; }  // the other side reads floats of the arena where they are
+  bool lends() const { return lending_; }    // the other side reads floats of the arena where they are
+  bool on_host() const { return on_host_; }  // nothing goes over a link between hosts
 
   // The other side has said nothing for half the time-out or longer, but its process is one of this host, which nothing
   // holds up: it waits for a processor. Not believed for ever.
@@ -79,7 +80,7 @@ class Link {
     bool lent = false;  // by the other side
   };
 
-  Link(EventLoop& loop, UniqueFd fd, uint64_t epoch, std::string host, Events events);
+  Link(EventLoop& loop, UniqueFd fd, bool on_host, uint64_t epoch, std::string host, Events events);
   void OnReady(uint32_t events);
   void Read();
   void Take(Bytes bytes);
@@ -98,6 +99,7 @@ class Link {
 
   EventLoop& loop_;
   UniqueFd fd_;
+  const bool on_host_;
   const uint64_t epoch_;
   const std::string host_;
   const Events events_;

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -129,6 +130,19 @@ TEST(StepCompute, AProcessorIsUsed) {
   const double start = Seconds(CLOCK_THREAD_CPUTIME_ID);
   for (int i = 0; i < 10'000; ++i) compute.Advance(2e3);  // 2 us each: much shorter than what is worth a look
   EXPECT_NEAR(Seconds(CLOCK_THREAD_CPUTIME_ID) - start, 0.02, 0.005);
+}
+
+TEST(StepCompute, APassEndsWhenAllOfItIsDone) {
+  constexpr double kWork = 4e-5;  // in seconds: less than is worth a wait
+  for (const auto& [kind, clock] :
+       {std::pair(ComputeKind::kSleep, CLOCK_MONOTONIC), std::pair(ComputeKind::kCpu, CLOCK_THREAD_CPUTIME_ID)}) {
+    Compute compute(kind, 1e9);
+    const double start = Seconds(clock);
+    compute.Begin();
+    compute.Advance(kWork * 1e9);
+    compute.Finish();
+    EXPECT_GE(Seconds(clock) - start, kWork - 1e-6);
+  }
 }
 
 TEST(StepCompute, NoneTakesNoTime) {

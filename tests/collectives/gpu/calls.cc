@@ -37,30 +37,30 @@ class Late {
 
 }  // namespace
 
-std::string RunRandomCall(HostOfRanks& host, const Backends& backends,
+std::string RunRandomCall(RanksOnGpus& ranks, const Backends& backends,
                           const std::function<bool(const internal::Call&)>& taken) {
   std::optional<RandomCall> drawn;
   do {
-    drawn.emplace(host.random(), host.size());
+    drawn.emplace(ranks.random(), ranks.size());
   } while (!drawn->refusal().empty() || !taken(drawn->Of(0)));
   RandomCall& call = *drawn;
-  HostOfRanks::Operations operations(static_cast<size_t>(host.size()));
+  RanksOnGpus::Operations operations(static_cast<size_t>(ranks.size()));
   std::vector<Late> inputs;
-  for (int r = 0; r < host.size(); ++r) inputs.emplace_back(*host.gpu(), host.stream(r));
-  for (int r = 0; r < host.size(); ++r) {
+  for (int r = 0; r < ranks.size(); ++r) inputs.emplace_back(*ranks.gpu(r), ranks.stream(r));
+  for (int r = 0; r < ranks.size(); ++r) {
     if (!call.TakesPart(r)) continue;
     internal::Call of_rank = call.Of(r);
     of_rank.timeout = std::chrono::seconds(10);
     const auto index = static_cast<size_t>(r);
     inputs[index].Fill(const_cast<void*>(of_rank.in.data), of_rank.in.bytes());
-    operations[index] = backends[index]->Make(host.OnGpu(r, of_rank));
+    operations[index] = backends[index]->Make(ranks.OnGpu(r, of_rank));
   }
-  std::string wrong = host.Run(operations) ? "" : "a rank has not ended";
-  for (int r = 0; r < host.size(); ++r) {
+  std::string wrong = ranks.Run(operations) ? "" : "a rank has not ended";
+  for (int r = 0; r < ranks.size(); ++r) {
     const auto& operation = operations[static_cast<size_t>(r)];
     if (operation == nullptr) continue;
     const TensorView out = call.Of(r).out;
-    Late(*host.gpu(), host.stream(r)).Take(out.data, out.bytes());
+    Late(*ranks.gpu(r), ranks.stream(r)).Take(out.data, out.bytes());
     if (wrong.empty() && !operation->status().ok()) {
       wrong = absl::StrCat("rank ", r, ": ", operation->status().ToString());
     }
@@ -69,22 +69,22 @@ std::string RunRandomCall(HostOfRanks& host, const Backends& backends,
   return wrong;
 }
 
-Sum::Sum(HostOfRanks& host, int64_t count) : host_(host) {
-  for (int r = 0; r < host.size(); ++r) values_.emplace_back(static_cast<size_t>(count), static_cast<float>(r + 1));
+Sum::Sum(RanksOnGpus& ranks, int64_t count) : ranks_(ranks) {
+  for (int r = 0; r < ranks.size(); ++r) values_.emplace_back(static_cast<size_t>(count), static_cast<float>(r + 1));
 }
 
 Sum::~Sum() {
-  host_.gpu()->Free(nullptr);  // waits for all work, as CUDA's does
+  ranks_.Settle();
 }
 
 internal::GpuCall Sum::Of(int rank, std::chrono::milliseconds timeout) {
   auto& values = values_[static_cast<size_t>(rank)];
-  return host_.OnGpu(rank, {.kind = internal::CallKind::kAllReduce, .in = values, .out = values, .timeout = timeout});
+  return ranks_.OnGpu(rank, {.kind = internal::CallKind::kAllReduce, .in = values, .out = values, .timeout = timeout});
 }
 
-HostOfRanks::Operations Sum::Make(const Backends& backends, std::chrono::milliseconds timeout) {
-  HostOfRanks::Operations operations;
-  for (int r = 0; r < host_.size(); ++r) {
+RanksOnGpus::Operations Sum::Make(const Backends& backends, std::chrono::milliseconds timeout) {
+  RanksOnGpus::Operations operations;
+  for (int r = 0; r < ranks_.size(); ++r) {
     operations.push_back(backends[static_cast<size_t>(r)]->Make(Of(r, timeout)));
     operations.back()->StartClock(std::chrono::steady_clock::now());
   }
@@ -92,9 +92,9 @@ HostOfRanks::Operations Sum::Make(const Backends& backends, std::chrono::millise
 }
 
 void Sum::ExpectRight() {
-  const int size = host_.size();
+  const int size = ranks_.size();
   for (int r = 0; r < size; ++r) {
-    EXPECT_TRUE(host_.gpu()->Synchronize(host_.stream(r)).ok());
+    EXPECT_TRUE(ranks_.gpu(r)->Synchronize(ranks_.stream(r)).ok());
     for (const float value : values_[static_cast<size_t>(r)]) {
       ASSERT_EQ(value, static_cast<float>(size * (size + 1)) / 2) << "of rank " << r;
     }

@@ -1,4 +1,4 @@
-// Random calls on a host's ranks by a backend, with tensors that are on the GPU in order of the ranks' streams only.
+// Random calls on ranks by a backend, with tensors that are on the GPU in order of the ranks' streams only.
 #pragma once
 
 #include <functional>
@@ -6,20 +6,20 @@
 #include <string>
 #include <vector>
 
-#include "collectives/gpu/host_of_ranks.h"
+#include "collectives/gpu/ranks_on_gpus.h"
 
 namespace gyre {
 
 using Backends = std::vector<std::shared_ptr<internal::GpuBackend>>;  // by rank
 
 // Draws calls until one is `taken`, makes it on all ranks, and says what is wrong with its outcome; empty: nothing.
-std::string RunRandomCall(HostOfRanks& host, const Backends& backends,
+std::string RunRandomCall(RanksOnGpus& ranks, const Backends& backends,
                           const std::function<bool(const internal::Call&)>& taken);
 
 // An allreduce of floats in place: of rank r's, all are r + 1 before.
 class Sum {
  public:
-  explicit Sum(HostOfRanks& host, int64_t count = 1000);
+  explicit Sum(RanksOnGpus& ranks, int64_t count = 1000);
   ~Sum();  // once the GPU has done what it can
   Sum(const Sum&) = delete;
   Sum& operator=(const Sum&) = delete;
@@ -27,13 +27,13 @@ class Sum {
   internal::GpuCall Of(int rank, std::chrono::milliseconds timeout = std::chrono::seconds(5));
 
   // One operation a rank.
-  HostOfRanks::Operations Make(const Backends& backends, std::chrono::milliseconds timeout = std::chrono::seconds(5));
+  RanksOnGpus::Operations Make(const Backends& backends, std::chrono::milliseconds timeout = std::chrono::seconds(5));
 
   // What each rank has, in the order of its stream.
   void ExpectRight();
 
  private:
-  HostOfRanks& host_;
+  RanksOnGpus& ranks_;
   std::vector<std::vector<float>> values_;
 };
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "collectives/gpu/calls.h"
+#include "collectives/gpu/host_of_ranks.h"
 #include "collectives/ipc/factory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

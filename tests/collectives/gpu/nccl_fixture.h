@@ -8,6 +8,7 @@
 
 #include "collectives/gpu/calls.h"
 #include "collectives/gpu/fake_nccl.h"
+#include "collectives/gpu/host_of_ranks.h"
 #include "collectives/nccl/factory.h"
 #include "gtest/gtest.h"
 #include "support/status_matchers.h"

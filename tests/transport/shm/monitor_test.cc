@@ -12,6 +12,7 @@
 
 #include "base/pidfd.h"
 #include "gtest/gtest.h"
+#include "support/signals.h"
 #include "support/status_matchers.h"
 
 namespace gyre::shm {
@@ -29,13 +30,13 @@ class Sleeper {
     while (pid_ == 0) pause();
   }
   ~Sleeper() {
-    kill(pid_, SIGKILL);
+    EXPECT_TRUE(support::SendSignal(pid_, SIGKILL)) << pid_;
     waitpid(pid_, nullptr, 0);
   }
 
   // Returns once it has stopped.
   void Stop() const {
-    kill(pid_, SIGSTOP);
+    EXPECT_TRUE(support::SendSignal(pid_, SIGSTOP)) << pid_;
     waitpid(pid_, nullptr, WUNTRACED);
   }
 

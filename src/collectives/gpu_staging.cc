@@ -1,6 +1,7 @@
-#include "collectives/staged/ring.h"
+#include "collectives/gpu_staging.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <new>
 #include <thread>
@@ -83,6 +84,7 @@ absl::Status Rings::Fill(Ring& ring, int slots) {
   ring.memory = memory;
   ASSIGN_OR_RETURN(ring.out, gpu_->CreateStream());
   ASSIGN_OR_RETURN(ring.back, gpu_->CreateStream());
+  ASSIGN_OR_RETURN(ring.within, gpu_->CreateStream());
   for (int number = 0; number < slots; ++number) {
     Ring::Slot& slot = ring.slots.emplace_back();
     slot.memory = memory + number * ring.slot_bytes;
@@ -90,6 +92,18 @@ absl::Status Rings::Fill(Ring& ring, int slots) {
     ASSIGN_OR_RETURN(slot.copied_back, gpu_->CreateEvent());
   }
   return absl::OkStatus();
+}
+
+// Twice as much each time: all that is kept together is no more than the last. To free what is in use would wait for
+// it.
+absl::StatusOr<std::byte*> Rings::AreaOf(Ring& ring, int64_t bytes) {
+  if (bytes > ring.area_bytes) {
+    const int64_t grown = std::max(bytes, 2 * ring.area_bytes);
+    ASSIGN_OR_RETURN(void* const area, gpu_->Allocate(grown));
+    ring.areas.push_back(area);
+    ring.area_bytes = grown;
+  }
+  return static_cast<std::byte*>(ring.areas.back());
 }
 
 void Rings::Give(std::unique_ptr<Ring> ring, bool spoilt) {
@@ -117,14 +131,18 @@ std::vector<std::unique_ptr<Ring>> Rings::TakeRested() {
 
 // Also what was made of one in part. Waits for the copies that are still under way.
 void Rings::Destroy(Ring& ring) {
-  if (ring.out != nullptr) (void)gpu_->Synchronize(ring.out);
-  if (ring.back != nullptr) (void)gpu_->Synchronize(ring.back);
+  const std::array<device::Gpu::Stream, 3> streams = {ring.out, ring.back, ring.within};
+  for (const device::Gpu::Stream stream : streams) {
+    if (stream != nullptr) (void)gpu_->Synchronize(stream);
+  }
   for (const Ring::Slot& slot : ring.slots) {
     if (slot.copied_out != nullptr) gpu_->DestroyEvent(slot.copied_out);
     if (slot.copied_back != nullptr) gpu_->DestroyEvent(slot.copied_back);
   }
-  if (ring.out != nullptr) gpu_->DestroyStream(ring.out);
-  if (ring.back != nullptr) gpu_->DestroyStream(ring.back);
+  for (const device::Gpu::Stream stream : streams) {
+    if (stream != nullptr) gpu_->DestroyStream(stream);
+  }
+  for (void* const area : ring.areas) gpu_->Free(area);
   if (ring.memory != nullptr) gpu_->Unpin(ring.memory);
   if (ring.piece != nullptr) arena_->Free(ring.piece);
 }

@@ -1,5 +1,5 @@
 // Staging: pinned pieces of the host's arena that tensors pass through on their way between a GPU and the other ranks,
-// and the streams that carry them there and back.
+// and the streams that carry them there and back. For all backends that go by way of the host's memory.
 #pragma once
 
 #include <cstddef>
@@ -33,6 +33,10 @@ struct Ring {
   int64_t slot_bytes = 0;
   std::vector<Slot> slots;
   device::Gpu::Stream out = nullptr, back = nullptr;
+  device::Gpu::Stream within = nullptr;  // of what ranks of a host exchange on their GPUs; before a ring is given back,
+                                         // another of its streams waits for it
+  std::vector<void*> areas;              // on the GPU, for that: the last is the current one; goes with the ring
+  int64_t area_bytes = 0;                // of the last
 };
 
 // Thread-safe. Of one GPU.
@@ -49,6 +53,10 @@ class Rings {
   // Rings are kept once they are there, as many as operations ever used at once. A ring of other slots than
   // `sizes.slot_bytes` has one, of `slot_bytes` or more. kResourceExhausted: the arena or the GPU has no more.
   absl::StatusOr<std::unique_ptr<Ring>> Take(int64_t slot_bytes);
+
+  // At least so much of the GPU's memory, for as long as the ring is taken; aligned to 256 bytes. What is queued may go
+  // on using what an earlier call gave. kResourceExhausted: the GPU has no more.
+  absl::StatusOr<std::byte*> AreaOf(Ring& ring, int64_t bytes);
 
   // `spoilt`: it is not used again, for its operation has failed, and late ranks may yet write to it. Its memory goes
   // back once the GPU has done with it, which one that hangs never has.

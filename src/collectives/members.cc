@@ -1,8 +1,8 @@
-#include "collectives/nccl/members.h"
+#include "collectives/members.h"
 
 #include "absl/strings/str_cat.h"
 
-namespace gyre::internal::nccl {
+namespace gyre::internal {
 
 int Members::job_rank(int rank) const {
   return team != nullptr ? team->place(rank).rank : group->ranks()[static_cast<size_t>(rank)];
@@ -43,8 +43,9 @@ void Members::Break(const Cause& cause) const {
 }
 
 void Members::GiveUp(const absl::Status& why) const {
-  const std::string text = absl::StrCat("rank ", rank(), " gave the communicator up: ", why.message());
+  const std::string name = team != nullptr ? team->RankName(rank()) : group->RankName(rank());
+  const std::string text = absl::StrCat(name, " gave the communicator up: ", why.message());
   Break({why, {-1, text, why.code()}});
 }
 
-}  // namespace gyre::internal::nccl
+}  // namespace gyre::internal

@@ -9,7 +9,7 @@
 #include "collectives/hierarchical/team.h"
 #include "collectives/shm/group.h"
 
-namespace gyre::internal::nccl {
+namespace gyre::internal {
 
 struct Members {
   std::shared_ptr<Group> group;  // of this host
@@ -37,4 +37,4 @@ struct Members {
   void GiveUp(const absl::Status& why) const;
 };
 
-}  // namespace gyre::internal::nccl
+}  // namespace gyre::internal

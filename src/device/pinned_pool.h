@@ -1,0 +1,44 @@
+// PinnedPool: host memory for copies to and from a GPU, in pieces that are used again once their copy has been done.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "device/gpu.h"
+
+namespace gyre::device {
+
+// Thread-safe. Its end waits for the GPU for 2 s at most; what the GPU still uses then stays allocated and pinned.
+class PinnedPool {
+ public:
+  struct Piece {
+    std::byte* memory = nullptr;
+    int64_t bytes = 0;
+    Gpu::Event copied = nullptr;  // who queues a copy records it behind that
+  };
+
+  explicit PinnedPool(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {}
+  ~PinnedPool();
+  PinnedPool(const PinnedPool&) = delete;
+  PinnedPool& operator=(const PinnedPool&) = delete;
+
+  // A piece of `bytes` or more, which nobody else has and no copy uses. kResourceExhausted, or the GPU's errors.
+  absl::StatusOr<Piece*> Take(int64_t bytes);
+
+  // It is used no more but by the copy in front of `copied`. What is not given back is never freed.
+  void Give(Piece* piece);
+
+ private:
+  absl::StatusOr<std::unique_ptr<Piece>> Make(int64_t bytes);
+  void Destroy(const Piece& piece);
+
+  const std::shared_ptr<Gpu> gpu_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Piece>> idle_;  // guarded by mutex_
+};
+
+}  // namespace gyre::device

@@ -1,0 +1,37 @@
+#include "fusion/fused_calls.h"
+
+#include <tuple>
+
+namespace gyre::internal {
+
+namespace {
+
+constexpr int64_t kAlignment = 16;  // bytes; a multiple of every element's
+
+// Elements up to where the next tensor may begin.
+int64_t Extent(const NamedSignature& signature) {
+  const int64_t step = kAlignment / DTypeSize(signature.dtype);
+  return (signature.count + step - 1) / step * step;
+}
+
+// What must be equal within a call.
+auto Terms(const NamedSignature& s) {
+  return std::tuple(s.kind, s.dtype, s.op, s.prescale, s.postscale, s.on_gpu, s.group);
+}
+
+}  // namespace
+
+bool Fuses(std::span<const NamedPart> parts, const NamedSignature& next) {
+  const NamedSignature& last = parts.back().call.signature;
+  if (next.group == 0 || next.group_index != last.group_index + 1 || Terms(next) != Terms(last)) return false;
+  if (!next.on_gpu || next.kind != NamedKind::kAllReduce || next.op == ReduceOp::kAdasum) return false;
+  return Extent(next) <= kMostFusedBytes / DTypeSize(next.dtype) - PlacesOf(parts).back();
+}
+
+std::vector<int64_t> PlacesOf(std::span<const NamedPart> parts) {
+  std::vector<int64_t> places = {0};
+  for (const NamedPart& part : parts) places.push_back(places.back() + Extent(part.call.signature));
+  return places;
+}
+
+}  // namespace gyre::internal

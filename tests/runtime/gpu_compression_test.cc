@@ -1,0 +1,387 @@
+// Gradients on GPUs that travel compressed: beside others on the host, which get the same from the same ranks, and
+// whose results and remainders are to be the same to the bit.
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "runtime/gpu_fixture.h"
+
+namespace gyre {
+namespace {
+
+using absl::StatusCode;
+using support::GpuRank;
+using support::HostSizes;
+using support::IsOk;
+using support::MatchesStatus;
+using support::RunOnGpus;
+using Results = std::vector<std::vector<float>>;  // by gradient
+
+// Two that codecs take, of odd sizes, and two that go along.
+const std::vector<std::vector<int64_t>> kShapes = {{41, 53}, {1000}, {3, 5, 101}, {7, 3}};
+
+int64_t CountOf(const std::vector<int64_t>& shape) {
+  int64_t count = 1;
+  for (const int64_t length : shape) count *= length;
+  return count;
+}
+
+// Of any size from 0.001 to 1, of either sign, another on each rank and in each step.
+float GradientOf(int rank, size_t tensor, int64_t element, int64_t step) {
+  auto lot =
+      static_cast<uint32_t>(rank * 7919 + static_cast<int64_t>(tensor) * 104'729 + element * 31 + step * 15'485'863);
+  lot = (lot ^ lot >> 15) * 0x2c1b3c6du;
+  lot = (lot ^ lot >> 12) * 0x297a2d39u;
+  lot ^= lot >> 15;
+  const float size = std::exp2(-static_cast<float>(lot >> 8 & 1023) / 102.4f);
+  return (lot & 1) != 0 ? size : -size;
+}
+
+// A rank's reducers of the same gradients, on the host and on its GPU.
+class Twins {
+ public:
+  explicit Twins(GpuRank& rank) : rank_(rank) {}
+
+  absl::Status Start(const ReducerOptions& options) {
+    for (auto* const reducer : {&host, &gpu}) {
+      auto made = GradientReducer::Create(rank_.world(), options);
+      if (!made.ok()) return made.status();
+      *reducer = *std::move(made);
+      const Device device = reducer == &gpu ? rank_.device() : Device();
+      for (size_t t = 0; t < kShapes.size(); ++t) {
+        const auto added = (*reducer)->Register(absl::StrCat("layer", t), kShapes[t], DType::kF32, device);
+        if (!added.ok()) return added.status();
+      }
+      if (absl::Status started = (*reducer)->Start(); !started.ok()) return started;
+    }
+    for (const auto& shape : kShapes) own_.push_back(rank_.Tensor(DType::kF32, CountOf(shape), rank_.stream));
+    return absl::OkStatus();
+  }
+
+  // The gradients of a step, or of a micro-batch, go to both; on the GPU some in memory of the program's own.
+  void Give(int64_t step) {
+    for (size_t t = kShapes.size(); t-- > 0;) {
+      const auto index = static_cast<int>(t);
+      std::vector<float>& values = *kept_.emplace_back(std::make_unique<std::vector<float>>());
+      for (int64_t i = 0; i < CountOf(kShapes[t]); ++i) values.push_back(GradientOf(rank_.rank, t, i, step));
+      std::memcpy(host->gradient(index).data, values.data(), values.size() * sizeof(float));
+      ASSERT_THAT(host->Ready(index), IsOk());
+      const bool in_own = (t + static_cast<size_t>(step)) % 2 == 0;
+      const TensorView to = in_own ? own_[t].view : gpu->gradient(index);
+      rank_.Put(to, values.data());
+      ASSERT_THAT(in_own ? gpu->Ready(index, to) : gpu->Ready(index), IsOk());
+    }
+  }
+
+  // Both have the same results.
+  void Compare(Results* results = nullptr) {
+    Results on_host, on_gpu;
+    for (size_t t = 0; t < kShapes.size(); ++t) {
+      const TensorView view = host->result(static_cast<int>(t));
+      const auto* const values = static_cast<const float*>(view.data);
+      on_host.emplace_back(values, values + view.count);
+      on_gpu.emplace_back(static_cast<size_t>(view.count));
+      rank_.Get(gpu->result(static_cast<int>(t)), on_gpu.back().data());
+    }
+    rank_.Settle(rank_.stream);
+    for (size_t t = 0; t < kShapes.size(); ++t) {
+      for (size_t i = 0; i < on_host[t].size(); ++i) {
+        ASSERT_EQ(std::bit_cast<uint32_t>(on_gpu[t][i]), std::bit_cast<uint32_t>(on_host[t][i]))
+            << "gradient " << t << ", element " << i << ": " << on_gpu[t][i] << ", on the host " << on_host[t][i];
+      }
+    }
+    if (results != nullptr) *results = std::move(on_gpu);
+  }
+
+  void Step(int64_t step, Results* results = nullptr) {
+    ASSERT_NO_FATAL_FAILURE(Give(step));
+    const auto of_host = host->Wait(), of_gpu = gpu->Wait();
+    ASSERT_THAT(of_host, IsOk());
+    ASSERT_THAT(of_gpu, IsOk());
+    EXPECT_EQ(of_gpu->compressed_calls, of_host->compressed_calls);
+    EXPECT_EQ(of_gpu->compressed_bytes > 0, of_gpu->compressed_calls > 0);
+    Compare(results);
+  }
+
+  std::unique_ptr<GradientReducer> host, gpu;
+
+ private:
+  GpuRank& rank_;
+  std::vector<GpuRank::Memory> own_;
+  std::vector<std::unique_ptr<std::vector<float>>> kept_;
+};
+
+struct Case {
+  std::string name;
+  Compression compression;
+};
+
+const std::vector<Case> kCases = {
+    {"Fp16", Fp16{}},
+    {"Bf16", Bf16{}},
+    {"Fp8", Fp8{}},
+    {"Fp8E5M2", Fp8{Fp8::Format::kE5M2}},
+    {"Int8", Int8{}},
+    {"Int4", Int4{}},
+    {"Sign", Sign{}},
+    {"Ternary", Ternary{.seed = 5}},
+    {"TopK", TopK{.sparsity = 0.9}},
+    {"TopKInHalves", TopK{.sparsity = 0.95, .values = ValueType::kF16}},
+    {"Dgc", Dgc{.sparsity = 0.9}},
+    {"DgcInBrains", Dgc{.sparsity = 0.97, .values = ValueType::kBF16}},
+    {"DgcNesterov", Dgc{.sparsity = 0.9, .nesterov = true, .factor_masking = false}},
+    // Among three ranks dense at first, then of 12 % and of 10 %.
+    {"DgcWarmsUp", Dgc{.sparsity = 0.9, .values = ValueType::kF16, .warmup = {0.5, 0.88}, .warmup_steps = 2}},
+    {"DgcDense", Dgc{.sparsity = 0}},
+};
+
+class GpuCompressionTest : public testing::TestWithParam<Case> {};
+
+TEST_P(GpuCompressionTest, IsTheHostsToTheBit) {
+  for (const HostSizes& hosts : {HostSizes{3}, HostSizes{1, 1}}) {
+    RunOnGpus(hosts, 3, [](GpuRank& rank) {
+      Twins twins(rank);
+      ASSERT_THAT(twins.Start({.prescale = 0.5,
+                               .postscale = 2.7,
+                               .bucket_bytes = 9000,
+                               .compression = GetParam().compression,
+                               .always_compress = true}),
+                  IsOk());
+      for (int64_t step = 1; step <= 6; ++step) ASSERT_NO_FATAL_FAILURE(twins.Step(step));
+      EXPECT_EQ(twins.gpu->carries_momentum(0), twins.host->carries_momentum(0));
+      EXPECT_TRUE(twins.gpu->SaveCompression() == twins.host->SaveCompression());
+    });
+  }
+}
+
+// What a reducer has kept on the one goes on on the other.
+TEST_P(GpuCompressionTest, GoesOnFromItsStateOnEither) {
+  RunOnGpus({2}, 4, [](GpuRank& rank) {
+    const ReducerOptions options{.compression = GetParam().compression, .always_compress = true};
+    Twins first(rank), second(rank);
+    ASSERT_THAT(first.Start(options), IsOk());
+    for (int64_t step = 1; step <= 3; ++step) ASSERT_NO_FATAL_FAILURE(first.Step(step));
+    const std::vector<std::byte> saved = first.gpu->SaveCompression();
+    ASSERT_FALSE(saved.empty());
+    ASSERT_THAT(second.Start(options), IsOk());
+    const std::span<const std::byte> damaged[] = {std::span(saved).first(saved.size() - 1)};
+    EXPECT_THAT(second.gpu->RestoreCompression(damaged), MatchesStatus(StatusCode::kDataLoss, "checksum"));
+    const std::span<const std::byte> all[] = {saved};
+    ASSERT_THAT(second.gpu->RestoreCompression(all), IsOk());
+    ASSERT_THAT(second.host->RestoreCompression(all), IsOk());
+    EXPECT_TRUE(second.gpu->SaveCompression() == saved);
+    const bool steps_differ = std::holds_alternative<Ternary>(options.compression.value());
+    const auto* const dgc = std::get_if<Dgc>(&*options.compression);
+    Results went_on, began_anew;
+    ASSERT_NO_FATAL_FAILURE(first.Step(4, &went_on));
+    ASSERT_NO_FATAL_FAILURE(second.Step(4, &began_anew));
+    if (steps_differ || (dgc != nullptr && dgc->warmup_steps > 0)) return;  // lots, and warm-ups, go by a step's number
+    EXPECT_EQ(went_on, began_anew);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Codecs, GpuCompressionTest, testing::ValuesIn(kCases),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(GpuCompression, MicroBatchesAddUpFirst) {
+  for (const Compression& compression : {Compression(Int8{}), Compression(Dgc{.sparsity = 0.9})}) {
+    RunOnGpus({2}, 6, [&](GpuRank& rank) {
+      Twins twins(rank);
+      ASSERT_THAT(twins.Start({.accumulate = 2, .compression = compression, .always_compress = true}), IsOk());
+      for (int64_t step = 1; step <= 3; ++step) {
+        ASSERT_NO_FATAL_FAILURE(twins.Give(2 * step));
+        ASSERT_THAT(twins.host->Wait(), IsOk());
+        ASSERT_THAT(twins.gpu->Wait(), IsOk());
+        ASSERT_NO_FATAL_FAILURE(twins.Step(2 * step + 1));
+      }
+    });
+  }
+}
+
+// What becomes of it is for the model to say; whatever it says, nothing is lost, and all ranks have the same.
+TEST(GpuCompression, ByCostAllRanksDoTheSame) {
+  for (const Compression& compression : {Compression(Int8{}), Compression(Dgc{.sparsity = 0.9, .momentum = 0})}) {
+    RunOnGpus({1, 1}, 7, [&](GpuRank& rank) {
+      auto reducer = *GradientReducer::Create(rank.world(), {.compression = compression});
+      ASSERT_THAT(reducer->Register("layer", kShapes[0], DType::kF32, rank.device()), IsOk());
+      ASSERT_THAT(reducer->Start(), IsOk());
+      std::vector<float> values(static_cast<size_t>(CountOf(kShapes[0])));
+      for (int64_t step = 1; step <= 3; ++step) {
+        for (size_t i = 0; i < values.size(); ++i) {
+          values[i] = GradientOf(rank.rank, 0, static_cast<int64_t>(i), step);
+        }
+        rank.Put(reducer->gradient(0), values.data());
+        ASSERT_THAT(reducer->Ready(0), IsOk());
+        const auto summary = reducer->Wait();
+        ASSERT_THAT(summary, IsOk());
+        EXPECT_EQ(summary->compression, CompressionUse::kByCost);
+        rank.Get(reducer->result(0), values.data());
+        rank.Settle(rank.stream);
+        std::vector<float> root = values;
+        ASSERT_THAT(rank.world().Broadcast(root, 0), IsOk());
+        ASSERT_EQ(root, values);
+      }
+    });
+  }
+}
+
+TEST(GpuCompression, GoesDenseWithinAHostUnlessForced) {
+  RunOnGpus({2}, 1, [](GpuRank& rank) {
+    Twins twins(rank);
+    ASSERT_THAT(twins.Start({.compression = Dgc{}}), IsOk());
+    ASSERT_NO_FATAL_FAILURE(twins.Step(1));
+    EXPECT_TRUE(twins.gpu->SaveCompression().empty());
+  });
+}
+
+TEST(GpuCompression, NotFiniteIsSkippedByAllAlike) {
+  RunOnGpus({2}, 1, [](GpuRank& rank) {
+    auto reducer = *GradientReducer::Create(rank.world(),
+                                            {.skip_non_finite = true, .compression = Int4{}, .always_compress = true});
+    ASSERT_THAT(reducer->Register("layer", kShapes[0], DType::kF32, rank.device()), IsOk());
+    ASSERT_THAT(reducer->Start(), IsOk());
+    for (const bool finite : {false, true}) {
+      std::vector<float> values(static_cast<size_t>(CountOf(kShapes[0])), 1.0f);
+      if (!finite && rank.rank == 1) values[5] = std::numeric_limits<float>::quiet_NaN();
+      rank.Put(reducer->gradient(0), values.data());
+      ASSERT_THAT(reducer->Ready(0), IsOk());
+      const auto summary = reducer->Wait();
+      ASSERT_THAT(summary, IsOk());
+      EXPECT_EQ(summary->skipped, !finite);
+      rank.Settle(rank.stream);
+    }
+  });
+}
+
+TEST(GpuCompression, WhatThereIsNotIsRefusedWithWords) {
+  RunOnGpus({2}, 1, [](GpuRank& rank) {
+    const auto start = [&](const Compression& compression) {
+      auto reducer = *GradientReducer::Create(rank.world(), {.compression = compression});
+      EXPECT_THAT(reducer->Register("layer", kShapes[0], DType::kF32, rank.device()), IsOk());
+      return reducer->Start();
+    };
+    const auto unimplemented = [](const char* what) { return MatchesStatus(StatusCode::kUnimplemented, what); };
+    EXPECT_THAT(start(PowerSgd{}), unimplemented("does not have powersgd: it has fp16"));
+    EXPECT_THAT(start(RandomK{}), unimplemented("randomk"));
+    EXPECT_THAT(start(TopK{.sampled = true}), unimplemented("by a sample"));
+    EXPECT_THAT(start(TopK{.global = true}), unimplemented("a global choice"));
+    EXPECT_THAT(start(TopK{.sparsity = 0}), unimplemented("of all elements"));
+    EXPECT_THAT(start(Dgc{.global = true}), unimplemented("a global choice"));
+    EXPECT_THAT(start(Dgc{.clip = 1}), unimplemented("clip"));
+    EXPECT_THAT(start(Dgc{.non_finite = Dgc::NonFinite::kRefuse}), unimplemented("not finite"));
+  });
+}
+
+// --- What goes wrong ---
+
+// Starts on GPUs alone.
+std::unique_ptr<GradientReducer> StartOn(GpuRank& rank, const ReducerOptions& options) {
+  auto reducer = *GradientReducer::Create(rank.world(), options);
+  for (const size_t t : {0, 1}) {
+    EXPECT_THAT(reducer->Register(absl::StrCat("layer", t), kShapes[t], DType::kF32, rank.device()), IsOk());
+  }
+  EXPECT_THAT(reducer->Start(), IsOk());
+  return reducer;
+}
+
+absl::Status StepOf(GradientReducer& reducer) {
+  for (const int t : {1, 0}) {
+    if (absl::Status ready = reducer.Ready(t); !ready.ok()) return ready;
+  }
+  return reducer.Wait().status();
+}
+
+TEST(GpuCompression, MemoryThatIsNotThereEndsTheStepAndLeavesNothingBehind) {
+  const auto more = absl::ResourceExhaustedError("there is no more");
+  for (const Compression& compression : {Compression(Int8{}), Compression(Dgc{.sparsity = 0.9})}) {
+    for (const bool pinned : {false, true}) {
+      RunOnGpus({2}, 1, [&](GpuRank& rank) {
+        auto reducer = StartOn(rank, {.compression = compression, .always_compress = true});
+        const size_t allocations = rank.gpu->allocations();
+        const int64_t pinned_bytes = rank.gpu->pinned();
+        if (rank.rank == 1) (pinned ? rank.gpu->FailPin(more) : rank.gpu->FailAllocate(more));
+        const absl::Status status = StepOf(*reducer);
+        EXPECT_EQ(status.code(), rank.rank == 1 ? StatusCode::kResourceExhausted : StatusCode::kAborted);
+        for (const char* what : {"step 1, gradients \"layer", "GPU 0 of rank 1", "there is no more"}) {
+          EXPECT_THAT(status.message(), testing::HasSubstr(what));
+        }
+        if (rank.rank == 1 && !pinned) {
+          EXPECT_EQ(rank.gpu->allocations(), allocations);
+        }
+        reducer.reset();
+        EXPECT_LT(rank.gpu->allocations(), allocations);
+        rank.gpu->FailPin(absl::OkStatus());
+        rank.gpu->FailAllocate(absl::OkStatus());
+        // Calls of others go on, and what was pinned goes back with them.
+        auto tensor = rank.Tensor(DType::kF32, 10, rank.stream);
+        rank.gpu->Free(nullptr);
+        ASSERT_THAT(rank.world().AllReduce(tensor.view), IsOk());
+        rank.Settle(rank.stream);
+        EXPECT_LE(rank.gpu->pinned(), pinned_bytes + 8192);  // a ring of small slots
+      });
+    }
+  }
+}
+
+TEST(GpuCompression, NoRoomForWhatIsKeptEndsStartOnAllRanks) {
+  RunOnGpus({2}, 1, [](GpuRank& rank) {
+    auto reducer = *GradientReducer::Create(rank.world(), {.compression = Int8{}, .always_compress = true});
+    ASSERT_THAT(reducer->Register("layer", kShapes[0], DType::kF32, rank.device()), IsOk());
+    if (rank.rank == 1) rank.gpu->FailAllocate(absl::ResourceExhaustedError("there is no more"), 2);  // the bucket is
+    const absl::Status started = reducer->Start();
+    const char* const what = rank.rank == 1
+                                 ? "GPU 0 of rank 1: no room for what compression keeps of a gradient: there is no more"
+                                 : "rank 1 could not start its reducer";
+    EXPECT_THAT(started.message(), testing::HasSubstr(what));
+    rank.gpu->FailAllocate(absl::OkStatus());
+  });
+}
+
+TEST(GpuCompression, AGpuThatHangsEndsTheStep) {
+  for (const Compression& compression : {Compression(Int8{}), Compression(Dgc{.sparsity = 0.9})}) {
+    RunOnGpus({2}, 1, [&](GpuRank& rank) {
+      const std::chrono::milliseconds timeout(rank.rank == 1 ? 300 : 20'000);
+      auto reducer = StartOn(rank, {.compression = compression, .always_compress = true, .timeout = timeout});
+      for (int step = 1; step <= 3; ++step) ASSERT_THAT(StepOf(*reducer), IsOk());
+      rank.gpu->Stall(rank.rank == 1);
+      const absl::Status status = StepOf(*reducer);
+      EXPECT_THAT(status.message(), testing::HasSubstr("GPU 0 of rank 1 had not brought"));
+      if (rank.rank == 1) {
+        EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+      }
+      reducer.reset();
+      EXPECT_EQ(rank.gpu->blocked(), 0);
+      rank.gpu->Stall(false);
+      rank.gpu->Free(nullptr);
+    });
+  }
+}
+
+TEST(GpuCompression, AGpuThatFailsEndsTheStepOnAllRanks) {
+  for (const Compression& compression : {Compression(Fp16{}), Compression(TopK{.sparsity = 0.9})}) {
+    RunOnGpus({2}, 1, [&](GpuRank& rank) {
+      auto reducer = StartOn(rank, {.compression = compression, .always_compress = true});
+      ASSERT_THAT(StepOf(*reducer), IsOk());
+      if (rank.rank == 1) rank.gpu->Fail(absl::InternalError("fell off the bus"));
+      EXPECT_THAT(StepOf(*reducer).message(), testing::HasSubstr("fell off the bus"));
+      if (rank.rank == 1) {
+        EXPECT_TRUE(reducer->SaveCompression().empty());
+      }
+      rank.gpu->Fail(absl::OkStatus());
+      rank.gpu->Free(nullptr);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace gyre

@@ -1,0 +1,44 @@
+// Ranks whose tensors are on GPUs, with a fake NCCL among them.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "collectives/gpu/fake_nccl.h"
+#include "device/fake_gpu.h"
+#include "gtest/gtest.h"
+#include "runtime/gpu_fixture.h"
+#include "runtime/gpus.h"
+#include "support/job.h"
+#include "support/ranks.h"
+#include "support/status_matchers.h"
+
+namespace gyre::support {
+
+// As RunOnGpus, each rank with a GPU of its own.
+inline void RunByNccl(const HostSizes& hosts, unsigned seed, const std::function<void(GpuRank&)>& body) {
+  const auto first = std::make_shared<device::FakeGpu>(seed);
+  const int size = std::accumulate(hosts.begin(), hosts.end(), 0);
+  std::vector<std::shared_ptr<device::FakeGpu>> gpus;
+  for (int r = 0; r < size; ++r) gpus.push_back(first->Beside());
+  FakeNccl nccl(*first);
+  RunThreads(size, [&](const Rank& rank) {
+    const auto& gpu = gpus[static_cast<size_t>(rank.rank)];
+    GpuRank one{.rank = rank, .runtime = JoinJob(rank, JobOptions(rank, hosts)), .gpu = gpu.get(), .nccl = &nccl};
+    ASSERT_NE(one.runtime, nullptr);
+    internal::Gpus& gpus_of_runtime = internal::Gpus::Of(one.world());
+    gpus_of_runtime.OpenBy([&gpu](int) { return gpu; }, &nccl);
+    gpus_of_runtime.RegisterFrom(64);
+    one.stream = *gpu->CreateStream();
+    ASSERT_THAT(one.runtime->Allocate(1, one.device()), IsOk());
+    body(one);
+    gpu->DestroyStream(one.stream);
+  });
+  EXPECT_EQ(nccl.alive, 0);
+  first->Free(nullptr);
+  for (const auto& gpu : gpus) gpu->Free(nullptr);
+}
+
+}  // namespace gyre::support
