@@ -86,7 +86,8 @@ struct ReducerOptions {
 
   // Of gradients on a GPU: once the plan stays, what is queued for a bucket is captured into a CUDA graph after one
   // step, and from then on launched by one call, where ranks exchange by NCCL or there is one (docs/gpu.md). Where a
-  // rank cannot capture, all go on without. False: nothing is captured.
+  // rank cannot capture, all go on without. Nothing is captured where gradients are compressed, nor of row gradients.
+  // The same on all ranks. False: nothing is captured.
   bool graphs = true;
 
   // How kF32 gradients of two dimensions and 1024 elements or more travel (a Dgc has limits of its own); all others go

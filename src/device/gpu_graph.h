@@ -24,7 +24,8 @@ class GpuGraph {
 
   // What it has of Gpu::Pack and Gpu::Unpack goes by this table from the next launch on, and by its buffer and scale
   // as before; null: is left out. The table must be there when it is launched, and may go afterwards as after any use
-  // of it. REQUIRES: the capture has ended well; it was captured with a table whose buffer has this one's dtype.
+  // of it. kFailedPrecondition, and no other error is: as of Launch, which ends so as well. REQUIRES: it was captured
+  // with a table whose buffer has this one's dtype.
   virtual absl::Status Update(const Gpu::Table* table) = 0;
 
   // Holds nothing from now on, or once a Launch that is under way returns: a capture ends, and nothing can be launched.

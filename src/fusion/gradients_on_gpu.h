@@ -33,6 +33,9 @@ class GradientsOnGpu final : public Gradients {
   // kInvalidArgument for what cannot be given: a view that is elsewhere, or of a dtype that is not converted here.
   absl::Status Check(int tensor, const TensorView& view) const;
 
+  // Where the buckets are, one behind the other.
+  const void* begin() const { return memory(); }
+
   // What is done with buckets is queued on this stream, in the order of Prepare and Deliver.
   Device own() const { return {.gpu = gpu_->ordinal(), .stream = stream_}; }
 

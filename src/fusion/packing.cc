@@ -16,9 +16,10 @@ absl::Status Packing::Follow(std::vector<Segment> segments) {
   const std::shared_ptr<const Gpu::Table> table = given_ ? packer_.table() : nullptr;
   in_graph_ = packs_ && table != nullptr;
   if (!packs_ || graphs_table_ == table) return absl::OkStatus();
-  RETURN_IF_ERROR(graph_->Update(table.get()));
-  graphs_table_ = table;
-  return absl::OkStatus();
+  const absl::Status updated = graph_->Update(table.get());
+  if (updated.ok()) graphs_table_ = table;
+  // It was discarded: what it is launched through knows why.
+  return absl::IsFailedPrecondition(updated) ? absl::OkStatus() : updated;
 }
 
 absl::Status Packing::Gather() {

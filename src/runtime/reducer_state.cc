@@ -90,6 +90,7 @@ absl::Status GradientReducer::State::Start() {
   rows_ = MakeRowExchange();
   readiness_ = std::make_unique<fusion::Readiness>(size());
   RETURN_IF_ERROR(MakeCompressor());
+  graphs_due_ = options_.graphs && on_gpu_ != nullptr && compressor_ == nullptr;
   if ((compressor_ != nullptr || on_gpu_ != nullptr) && !plan_.turns.empty()) {
     return absl::InvalidArgumentError(
         "the plan has turns: it is for gradients that are on the host and are not compressed");
@@ -122,8 +123,7 @@ absl::Status GradientReducer::State::MakeGradients(const fusion::Layout& layout)
     ASSIGN_OR_RETURN(auto gradients, fusion::GradientsOnGpu::Create(opened.gpu, opened.memory, tensors_, layout,
                                                                     std::move(streams), options_.accumulate));
     on_gpu_ = gradients.get();
-    graphs_due_ = options_.graphs;
-    in_nccl_memory_ = opened.nccl_memory != nullptr && Has(*opened.nccl_memory, on_gpu_->home(0).data);
+    in_nccl_memory_ = opened.nccl_memory != nullptr && Has(*opened.nccl_memory, on_gpu_->begin());
     gradients_ = std::move(gradients);
     return row_shapes_.empty() ? absl::OkStatus() : MakeRowsOnGpu(opened.gpu);
   }

@@ -19,52 +19,21 @@ using support::GpuRank;
 using support::GpuTrainer;
 using support::HostSizes;
 using support::IsOk;
+using support::kCaptured;
 using support::MatchesStatus;
 using support::Parameter;
+using support::RunByGraphs;
 using support::RunByNccl;
 using support::RunOnGpus;
 using support::SomeParameters;
 
-// The plan stays after two steps, a third goes by it and is captured.
-constexpr int64_t kCaptured = 3;
-
-// One rank alone, ranks of a host, ranks of several.
-void RunEach(unsigned seed, const std::function<void(GpuRank&)>& body) {
-  for (const HostSizes& hosts : {HostSizes{1}, HostSizes{2}, HostSizes{3}, HostSizes{1, 1}}) {
-    SCOPED_TRACE(absl::StrCat(hosts.size(), " hosts, the first of ", hosts[0]));
-    if (hosts == HostSizes{1}) {
-      RunOnGpus(hosts, seed, body);
-    } else {
-      RunByNccl(hosts, seed, body);
-    }
-  }
-}
-
-// Some at home, some in memory of the program's own.
-absl::Status GiveAll(GpuTrainer& trainer, int64_t step) {
-  for (size_t p = trainer.size(); p-- > 0;) {
-    if (absl::Status given = trainer.Give(p, step, p % 3 != 1); !given.ok()) return given;
-  }
-  return absl::OkStatus();
-}
-
-// Of the first step that does not end well: ranks on other hosts learn of it in the next one only.
-absl::Status FirstFailure(GpuTrainer& trainer, int64_t step) {
-  absl::Status status;
-  for (int i = 0; i < 5 && status.ok(); ++i) {
-    status = GiveAll(trainer, step + i);
-    if (status.ok()) status = trainer.reducer->Wait().status();
-  }
-  return status;
-}
-
 TEST(GpuGraphsTest, StepsThatRepeatAreRight) {
   for (unsigned seed = 0; seed < 3; ++seed) {
-    RunEach(seed, [](GpuRank& rank) {
+    RunByGraphs(seed, [](GpuRank& rank) {
       GpuTrainer trainer(rank, SomeParameters());
       ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .bucket_bytes = 2000}), IsOk());
       for (int64_t step = 1; step <= kCaptured + 20; ++step) {
-        ASSERT_THAT(GiveAll(trainer, step), IsOk());
+        ASSERT_THAT(trainer.GiveAll(step), IsOk());
         const auto summary = trainer.reducer->Wait();
         ASSERT_THAT(summary, IsOk());
         EXPECT_EQ(summary->control_messages, step == 2 ? 1 : step == kCaptured ? summary->calls + 1 : 0) << step;
@@ -83,7 +52,7 @@ TEST(GpuGraphsTest, AStepIsOneLaunchForEachCall) {
       ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .bucket_bytes = 2000, .graphs = graphs}), IsOk());
       for (int64_t step = 1; step <= 6; ++step) {
         const int launched = rank.gpu->launched(), before = rank.gpu->queued();
-        ASSERT_THAT(GiveAll(trainer, step), IsOk());
+        ASSERT_THAT(trainer.GiveAll(step), IsOk());
         const auto summary = trainer.reducer->Wait();
         ASSERT_THAT(summary, IsOk());
         EXPECT_EQ(rank.gpu->launched() - launched, graphs && step > kCaptured ? summary->calls : 0);
@@ -102,7 +71,7 @@ TEST(GpuGraphsTest, NcclIsGivenNothingAnew) {
     ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .bucket_bytes = 2000}), IsOk());
     int launches = 0, calls = 0;
     for (int64_t step = 1; step <= kCaptured + 10; ++step) {
-      ASSERT_THAT(GiveAll(trainer, step), IsOk());
+      ASSERT_THAT(trainer.GiveAll(step), IsOk());
       const auto summary = trainer.reducer->Wait();
       ASSERT_THAT(summary, IsOk());
       calls = summary->calls;
@@ -118,7 +87,7 @@ TEST(GpuGraphsTest, NcclIsGivenNothingAnew) {
 // and then; some gradients are missing on all. Others launch all the same.
 TEST(GpuGraphsTest, PlacesMayChangeAtAnyTimeOnAnyRank) {
   for (unsigned seed = 0; seed < 6; ++seed) {
-    RunEach(seed, [seed](GpuRank& rank) {
+    RunByGraphs(seed, [seed](GpuRank& rank) {
       GpuTrainer trainer(rank, SomeParameters());
       ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .bucket_bytes = 2000}), IsOk());
       std::vector<GpuRank::Memory> others, fresh;
@@ -156,7 +125,7 @@ TEST(GpuGraphsTest, PlacesMayChangeAtAnyTimeOnAnyRank) {
 }
 
 TEST(GpuGraphsTest, GradientsAreConverted) {
-  RunEach(2, [](GpuRank& rank) {
+  RunByGraphs(2, [](GpuRank& rank) {
     GpuTrainer trainer(rank, {{{700}}, {{41}}});
     ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum}), IsOk());
     auto narrow = rank.Tensor(DType::kBF16, 700, rank.stream);
@@ -174,7 +143,7 @@ TEST(GpuGraphsTest, GradientsAreConverted) {
 
 TEST(GpuGraphsTest, MicroBatchesAddUp) {
   for (unsigned seed = 0; seed < 3; ++seed) {
-    RunEach(seed, [](GpuRank& rank) {
+    RunByGraphs(seed, [](GpuRank& rank) {
       GpuTrainer trainer(rank, SomeParameters());
       ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .accumulate = 2, .bucket_bytes = 2000}), IsOk());
       for (int64_t step = 1; step <= kCaptured + 6; ++step) {
@@ -193,7 +162,7 @@ TEST(GpuGraphsTest, MicroBatchesAddUp) {
 }
 
 TEST(GpuGraphsTest, NormsAreClippedAndBadStepsSkipped) {
-  RunEach(8, [](GpuRank& rank) {
+  RunByGraphs(8, [](GpuRank& rank) {
     GpuTrainer trainer(rank, {{{64}}, {{36}}});
     ASSERT_THAT(trainer.Start({.op = ReduceOp::kAverage, .max_norm = 5.0, .skip_non_finite = true}), IsOk());
     std::vector<float> threes(64, 3.0f), more(36), got(64), other(36);
@@ -221,15 +190,15 @@ TEST(GpuGraphsTest, NormsAreClippedAndBadStepsSkipped) {
 }
 
 TEST(GpuGraphsTest, SeveralReducersHaveTheirOwn) {
-  RunEach(4, [](GpuRank& rank) {
+  RunByGraphs(4, [](GpuRank& rank) {
     GpuTrainer one(rank, SomeParameters()), other(rank, {{{900}}, {{700}}});
     ASSERT_THAT(one.Start({.op = ReduceOp::kSum, .bucket_bytes = 2000}), IsOk());
     ASSERT_THAT(other.Start({.op = ReduceOp::kAverage}), IsOk());
     const double part = 1.0 / rank.rank.size;
     for (int64_t step = 1; step <= kCaptured + 8; ++step) {
-      ASSERT_THAT(GiveAll(one, step), IsOk());
+      ASSERT_THAT(one.GiveAll(step), IsOk());
       ASSERT_THAT(one.reducer->Wait(), IsOk());
-      ASSERT_THAT(GiveAll(other, step), IsOk());
+      ASSERT_THAT(other.GiveAll(step), IsOk());
       ASSERT_THAT(other.reducer->Wait(), IsOk());
       for (size_t p = 0; p < one.size(); ++p) one.Expect(p, 1, {step});
       if (rank.rank.size != 3) {  // thirds are not exact
@@ -251,12 +220,12 @@ TEST(GpuGraphsTest, SeveralReducersHaveTheirOwn) {
 TEST(GpuGraphsTest, WhereOneRankCannotCaptureAllGoOnWithout) {
   const absl::Status ok, cannot = absl::InternalError("graphs are not for this GPU");
   for (const auto& [begin, end] : {std::pair(cannot, ok), std::pair(ok, cannot)}) {
-    RunEach(3, [&begin = begin, &end = end](GpuRank& rank) {
+    RunByGraphs(3, [&begin = begin, &end = end](GpuRank& rank) {
       GpuTrainer trainer(rank, SomeParameters());
       ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .bucket_bytes = 2000}), IsOk());
       if (rank.rank.rank == rank.rank.size - 1) rank.gpu->FailCaptures(begin, end, 1);
       for (int64_t step = 1; step <= kCaptured + 5; ++step) {
-        ASSERT_THAT(GiveAll(trainer, step), IsOk());
+        ASSERT_THAT(trainer.GiveAll(step), IsOk());
         ASSERT_THAT(trainer.reducer->Wait(), IsOk());
         for (size_t p = 0; p < trainer.size(); ++p) trainer.Expect(p, 1, {step});
       }
@@ -269,13 +238,13 @@ TEST(GpuGraphsTest, WhereOneRankCannotCaptureAllGoOnWithout) {
 // Whatever of a capture fails: all go on without, or the reducer ends on all; it never hangs, and nothing is wrong.
 TEST(GpuGraphsTest, ErrorsInTheMiddleOfACapture) {
   for (int after = 0; after < 16; ++after) {
-    RunEach(1, [after](GpuRank& rank) {
+    RunByGraphs(1, [after](GpuRank& rank) {
       GpuTrainer trainer(rank, SomeParameters());
       ASSERT_THAT(trainer.Start({.op = ReduceOp::kAverage, .bucket_bytes = 2000}), IsOk());
       if (rank.rank.rank == 0) rank.gpu->FailCaptured(after, absl::InternalError("fell off the bus"));
       absl::Status status;
       for (int64_t step = 1; step <= kCaptured + 3 && status.ok(); ++step) {
-        ASSERT_THAT(GiveAll(trainer, step), IsOk());
+        ASSERT_THAT(trainer.GiveAll(step), IsOk());
         status = trainer.reducer->Wait().status();
         if (rank.rank.size == 3) continue;  // thirds are not exact
         for (size_t p = 0; p < trainer.size() && status.ok(); ++p) trainer.Expect(p, 1.0 / rank.rank.size, {step});
@@ -292,17 +261,17 @@ TEST(GpuGraphsTest, ErrorsInTheMiddleOfACapture) {
 }
 
 TEST(GpuGraphsTest, AGpuThatFailsLaterEndsTheStep) {
-  RunEach(1, [](GpuRank& rank) {
+  RunByGraphs(1, [](GpuRank& rank) {
     GpuTrainer trainer(rank, {{{1000}}});
     ASSERT_THAT(trainer.Start({}), IsOk());
     for (int64_t step = 1; step <= kCaptured + 2; ++step) {
-      ASSERT_THAT(GiveAll(trainer, step), IsOk());
+      ASSERT_THAT(trainer.GiveAll(step), IsOk());
       ASSERT_THAT(trainer.reducer->Wait(), IsOk());
     }
     if (rank.rank.rank == 0) rank.gpu->Fail(absl::InternalError("fell off the bus"));
     ASSERT_THAT(trainer.reducer->Ready(0), IsOk());
     absl::Status status = trainer.reducer->Wait().status();
-    if (status.ok()) status = FirstFailure(trainer, kCaptured + 3);
+    if (status.ok()) status = trainer.FirstFailure(kCaptured + 3);
     EXPECT_THAT(status.message(), testing::HasSubstr("fell off the bus"));
     rank.gpu->Fail(absl::OkStatus());
     trainer.reducer.reset();
@@ -310,19 +279,19 @@ TEST(GpuGraphsTest, AGpuThatFailsLaterEndsTheStep) {
 }
 
 TEST(GpuGraphsTest, AStreamThatTheProgramCapturesIsLeftAlone) {
-  RunEach(1, [](GpuRank& rank) {
+  RunByGraphs(1, [](GpuRank& rank) {
     GpuTrainer trainer(rank, {{{1000}}});
     void* const programs = *rank.gpu->CreateStream();
     rank.gpu->LetProgramCapture(programs);  // all the time
     ASSERT_THAT(trainer.Start({}), IsOk());
     for (int64_t step = 1; step <= kCaptured + 2; ++step) {
-      ASSERT_THAT(GiveAll(trainer, step), IsOk());
+      ASSERT_THAT(trainer.GiveAll(step), IsOk());
       ASSERT_THAT(trainer.reducer->Wait(), IsOk());
     }
     const TensorView there(trainer.own(0).data, 1000, DType::kF32, rank.on(programs));
     ASSERT_THAT(rank.rank.rank == 0 ? trainer.reducer->Ready(0, there) : trainer.Give(0, kCaptured + 3, true), IsOk());
     absl::Status status = trainer.reducer->Wait().status();
-    if (status.ok()) status = FirstFailure(trainer, kCaptured + 4);
+    if (status.ok()) status = trainer.FirstFailure(kCaptured + 4);
     EXPECT_THAT(status.message(), testing::HasSubstr("being captured"));
     trainer.reducer.reset();
     rank.gpu->DestroyStream(programs);
@@ -331,18 +300,18 @@ TEST(GpuGraphsTest, AStreamThatTheProgramCapturesIsLeftAlone) {
 
 // What was launched is done all the same where the GPU gets to it, with one rank; NCCL's calls are aborted.
 TEST(GpuGraphsTest, TheEndOfAReducerWhoseGraphsAreUnderWay) {
-  RunEach(1, [](GpuRank& rank) {
+  RunByGraphs(1, [](GpuRank& rank) {
     GpuTrainer trainer(rank, {{{1000}}, {{10}}});
     ASSERT_THAT(trainer.Start({}), IsOk());
     for (int64_t step = 1; step <= kCaptured; ++step) {
-      ASSERT_THAT(GiveAll(trainer, step), IsOk());
+      ASSERT_THAT(trainer.GiveAll(step), IsOk());
       ASSERT_THAT(trainer.reducer->Wait(), IsOk());
     }
     ASSERT_THAT(rank.world().Barrier(), IsOk());
     rank.gpu->Stall(true);
     ASSERT_THAT(rank.world().Barrier(), IsOk());
     for (int64_t step = kCaptured + 1; step <= kCaptured + 3; ++step) {
-      ASSERT_THAT(GiveAll(trainer, step), IsOk());
+      ASSERT_THAT(trainer.GiveAll(step), IsOk());
       ASSERT_THAT(trainer.reducer->Wait(), IsOk());
       for (size_t p = 0; p < trainer.size() && rank.rank.size == 1; ++p) trainer.Expect(p, 1, {step});
     }
@@ -355,11 +324,11 @@ TEST(GpuGraphsTest, TheEndOfAReducerWhoseGraphsAreUnderWay) {
 }
 
 TEST(GpuGraphsTest, WhereTheyAreNotAskedForThereAreNone) {
-  RunEach(1, [](GpuRank& rank) {
+  RunByGraphs(1, [](GpuRank& rank) {
     GpuTrainer trainer(rank, {{{1000}}});
     ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .graphs = false}), IsOk());
     for (int64_t step = 1; step <= kCaptured + 2; ++step) {
-      ASSERT_THAT(GiveAll(trainer, step), IsOk());
+      ASSERT_THAT(trainer.GiveAll(step), IsOk());
       const auto summary = trainer.reducer->Wait();
       ASSERT_THAT(summary, IsOk());
       EXPECT_EQ(summary->control_messages, step == 2 ? 1 : 0);
@@ -370,23 +339,6 @@ TEST(GpuGraphsTest, WhereTheyAreNotAskedForThereAreNone) {
     if (rank.rank.size == 1) return;
     GpuTrainer other(rank, {{{1000}}});
     EXPECT_THAT(other.Start({.graphs = rank.rank.rank == 0}), MatchesStatus(StatusCode::kInvalidArgument, "graphs"));
-  });
-}
-
-// Of ranks that go by the host's memory nothing is captured, and nothing is said about it.
-TEST(GpuGraphsTest, StagedCallsAreNotCaptured) {
-  RunOnGpus({2}, 1, [](GpuRank& rank) {
-    GpuTrainer trainer(rank, {{{1000}}});
-    ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum}), IsOk());
-    for (int64_t step = 1; step <= kCaptured + 2; ++step) {
-      ASSERT_THAT(GiveAll(trainer, step), IsOk());
-      const auto summary = trainer.reducer->Wait();
-      ASSERT_THAT(summary, IsOk());
-      EXPECT_EQ(summary->control_messages, step == 2 ? 1 : 0);
-      trainer.Expect(0, 1, {step});
-    }
-    EXPECT_EQ(rank.gpu->launched(), 0);
-    trainer.Compare();
   });
 }
 

@@ -58,6 +58,24 @@ class GpuTrainer {
     return reducer->Ready(static_cast<int>(p));
   }
 
+  // Some at home, some in memory of the program's own.
+  absl::Status GiveAll(int64_t step) {
+    for (size_t p = size(); p-- > 0;) {
+      if (absl::Status given = Give(p, step, p % 3 != 1); !given.ok()) return given;
+    }
+    return absl::OkStatus();
+  }
+
+  // The error of the first step that does not end well: ranks on other hosts learn of it in the next one only.
+  absl::Status FirstFailure(int64_t step) {
+    absl::Status status;
+    for (int i = 0; i < 5 && status.ok(); ++i) {
+      status = GiveAll(step + i);
+      if (status.ok()) status = reducer->Wait().status();
+    }
+    return status;
+  }
+
   absl::Status GiveIn(size_t p, int64_t step, const TensorView& view) {
     Write(p, step, view);
     return reducer->Ready(static_cast<int>(p), view);

@@ -1,11 +1,13 @@
-// Ranks whose tensors are on GPUs, with a fake NCCL among them.
+// Ranks whose tensors are on GPUs, with a fake NCCL among them; and those whose reducers go by graphs.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <numeric>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "collectives/gpu/fake_nccl.h"
 #include "device/fake_gpu.h"
 #include "gtest/gtest.h"
@@ -39,6 +41,21 @@ inline void RunByNccl(const HostSizes& hosts, unsigned seed, const std::function
   EXPECT_EQ(nccl.alive, 0);
   first->Free(nullptr);
   for (const auto& gpu : gpus) gpu->Free(nullptr);
+}
+
+// The plan stays after two steps, a third goes by it and is captured.
+inline constexpr int64_t kCaptured = 3;
+
+// One rank alone, ranks of a host, ranks of several.
+inline void RunByGraphs(unsigned seed, const std::function<void(GpuRank&)>& body) {
+  for (const HostSizes& hosts : {HostSizes{1}, HostSizes{2}, HostSizes{3}, HostSizes{1, 1}}) {
+    SCOPED_TRACE(absl::StrCat(hosts.size(), " hosts, the first of ", hosts[0]));
+    if (hosts == HostSizes{1}) {
+      RunOnGpus(hosts, seed, body);
+    } else {
+      RunByNccl(hosts, seed, body);
+    }
+  }
 }
 
 }  // namespace gyre::support
