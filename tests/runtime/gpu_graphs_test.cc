@@ -1,12 +1,10 @@
 // GradientReducer on GPUs by graphs: of one rank, and by NCCL, where a call is captured by all ranks or by none.
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <random>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "runtime/gpu_trainer.h"
 #include "runtime/gpus_with_nccl.h"

@@ -15,23 +15,29 @@ absl::StatusOr<void*> Memory::Allocate(int64_t bytes) {
   if (bytes < least_) return gpu_->Allocate(bytes);
   absl::StatusOr<void*> memory = api_.Allocate(gpu_->ordinal(), bytes);
   if (!memory.ok()) return gpu_->Allocate(bytes);
+  const absl::StatusOr<void*> freed_first = gpu_->Allocate(1);
+  if (!freed_first.ok()) {
+    api_.Free(gpu_->ordinal(), *memory);
+    return freed_first.status();
+  }
   std::lock_guard lock(mutex_);
-  pieces_[*memory] = bytes;
+  pieces_[*memory] = {bytes, *freed_first};
   return memory;
 }
 
 void Memory::Free(void* memory) {
+  void* freed_first = memory;
   std::vector<std::weak_ptr<Connection>> connections;
   {
     std::lock_guard lock(mutex_);
-    if (pieces_.erase(memory) == 1) {
+    if (const auto piece = pieces_.find(memory); piece != pieces_.end()) {
+      freed_first = piece->second.freed_first;
+      pieces_.erase(piece);
       connections = connections_;
-    } else {
-      return gpu_->Free(memory);
     }
   }
-  // NCCL does not say that it waits for work when it frees; what the GPU frees comes behind all of that.
-  if (const absl::StatusOr<void*> last = gpu_->Allocate(1); last.ok()) gpu_->Free(*last);
+  gpu_->Free(freed_first);
+  if (freed_first == memory) return;
   bool free = true;
   for (const auto& each : connections) {
     if (const auto connection = each.lock(); connection != nullptr) free = connection->Forget(memory) && free;
@@ -43,9 +49,9 @@ std::optional<Memory::Piece> Memory::Find(const void* data) const {
   std::lock_guard lock(mutex_);
   auto after = pieces_.upper_bound(data);
   if (after == pieces_.begin()) return std::nullopt;
-  const auto& [begin, bytes] = *--after;
-  if (static_cast<const std::byte*>(data) >= static_cast<const std::byte*>(begin) + bytes) return std::nullopt;
-  return Piece{const_cast<void*>(begin), bytes};
+  const auto& [begin, entry] = *--after;
+  if (static_cast<const std::byte*>(data) >= static_cast<const std::byte*>(begin) + entry.bytes) return std::nullopt;
+  return Piece{const_cast<void*>(begin), entry.bytes};
 }
 
 void Memory::Attach(const std::shared_ptr<Connection>& connection) {

@@ -44,11 +44,17 @@ class Memory final : public device::GpuMemory {
   void Attach(const std::shared_ptr<Connection>& connection);
 
  private:
+  // NCCL does not say that it waits for work when it frees; what the GPU frees first comes behind all of that.
+  struct Entry {
+    int64_t bytes = 0;
+    void* freed_first = nullptr;  // of the GPU's
+  };
+
   Api& api_;
   const std::shared_ptr<device::Gpu> gpu_;
   const int64_t least_;
   mutable std::mutex mutex_;
-  std::map<const void*, int64_t> pieces_;               // bytes by begin; guarded by mutex_
+  std::map<const void*, Entry> pieces_;                 // by begin; guarded by mutex_
   std::vector<std::weak_ptr<Connection>> connections_;  // likewise
 };
 

@@ -168,9 +168,9 @@ size_t FakeNccl::pieces() const {
 
 absl::StatusOr<void*> FakeNccl::Allocate(int /*gpu*/, int64_t bytes) {
   if (allocations_left-- <= 0) return absl::InternalError("out of memory");
-  const auto memory = gpu_.Allocate(bytes);
+  ASSIGN_OR_RETURN(void* const memory, gpu_.Allocate(bytes));
   std::lock_guard lock(mutex_);
-  pieces_[*memory] = bytes;
+  pieces_[memory] = bytes;
   return memory;
 }
 
