@@ -179,7 +179,7 @@ TEST(GpuNamedTest, GathersAndBroadcasts) {
       Gathered gathered;
       auto mine = rank.Tensor(DType::kF32, 100 * (me + 1), rank.stream);
       for (int step = 0; step < 3; ++step) {
-        const std::byte* const before = gathered.on_gpu.data();
+        const void* const before = gathered.on_gpu.data;
         values.Put(mine.view, Values(me, 2, step, mine.view.count));
         const ConstTensorView part = mine.view.Slice(0, step == 1 ? 7 : mine.view.count);
         ASSERT_THAT(named->AllGather("g", part, gathered).Wait(), IsOk());
@@ -190,9 +190,9 @@ TEST(GpuNamedTest, GathersAndBroadcasts) {
           const std::vector<float> theirs = Values(rank_there, 2, step, count);
           all.insert(all.end(), theirs.begin(), theirs.end());
         }
-        EXPECT_EQ(gathered.on_gpu.device(), mine.view.device);
-        EXPECT_TRUE(step == 0 || gathered.on_gpu.data() == before) << "its memory is used again";
-        const TensorView there(gathered.on_gpu.data(), std::ssize(all), DType::kF32, gathered.on_gpu.device());
+        EXPECT_EQ(gathered.on_gpu.device, mine.view.device);
+        EXPECT_TRUE(step == 0 || gathered.on_gpu.data == before) << "its memory is used again";
+        const TensorView there(gathered.on_gpu.data, std::ssize(all), DType::kF32, gathered.on_gpu.device);
         values.Expect(there, all);
         values.Compare({rank.stream});
       }
@@ -259,7 +259,7 @@ TEST(GpuNamedTest, AJoinedRankContributesWhatIsNeutral) {
         values.Expect(integers.view, std::vector<int32_t>(33, (of_ranks + 2 * has) / has));
         values.Expect(more.view, std::vector<int32_t>(5, (of_ranks + 3 * has) / has));
         values.Expect(weights.view, Values(size - 1, 5, step, 9));
-        const TensorView there(gathered.on_gpu.data(), std::ssize(all), DType::kF32, gathered.on_gpu.device());
+        const TensorView there(gathered.on_gpu.data, std::ssize(all), DType::kF32, gathered.on_gpu.device);
         values.Expect(there, all);
         values.Compare({rank.stream, nullptr});
       }
