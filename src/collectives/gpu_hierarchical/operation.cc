@@ -199,9 +199,13 @@ absl::Status Operation::EndInward() {
   return absl::OkStatus();
 }
 
+// Not behind the copy back alone: a rank whose share is empty has none.
 absl::Status Operation::BeginOutward() {
   const Chunk& chunk = Of(outward_);
-  if (chunk.outward.kind != CallKind::kBarrier) BeginWithin(chunk.outward, slot(outward_).copied_back);
+  if (chunk.outward.kind == CallKind::kBarrier) return absl::OkStatus();
+  const device::Gpu::Event ready = slot(outward_).copied_back;
+  RETURN_IF_ERROR(gpu().Record(ready, ring_->within));
+  BeginWithin(chunk.outward, ready);
   return absl::OkStatus();
 }
 
