@@ -246,14 +246,17 @@ void FakeGpu::DestroyEvent(Event event) {
   delete static_cast<char*>(event);
 }
 
+// One that fails leaves the event as it was, as CUDA's does.
 absl::Status FakeGpu::Record(Event event, Stream stream) {
-  auto mark = std::make_shared<Mark>();
   {
     std::lock_guard lock(mutex_);
     if (captured_.contains(stream)) return absl::FailedPreconditionError("the stream is being captured");
-    events_[event] = mark;
   }
-  return Queue(stream, {.work = [mark] { mark->reached = true; }, .after = nullptr});
+  auto mark = std::make_shared<Mark>();
+  RETURN_IF_ERROR(Queue(stream, {.work = [mark] { mark->reached = true; }, .after = nullptr}));
+  std::lock_guard lock(mutex_);
+  events_[event] = std::move(mark);
+  return absl::OkStatus();
 }
 
 absl::Status FakeGpu::Wait(Stream stream, Event event) {

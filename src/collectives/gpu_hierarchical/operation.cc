@@ -20,7 +20,7 @@ Operation::Operation(std::shared_ptr<Backend> backend, const GpuCall& call)
       chunks_(call_, backend_->team(), backend_->limits()) {}
 
 Operation::~Operation() {
-  if (ring_ != nullptr) backend_->rings().Give(std::move(ring_), true);
+  if (ring_ != nullptr) backend_->rings().Give(std::move(ring_), true);  // under way: what it has queued goes on
 }
 
 // --- The clock ---
@@ -78,6 +78,7 @@ void Operation::Begin() {
 
 absl::Status Operation::TakeMemory() {
   ASSIGN_OR_RETURN(ring_, backend_->rings().Take(backend_->limits().slot_bytes));
+  RETURN_IF_ERROR(backend_->rings().HaveWithin(*ring_));
   if (chunks_.area_bytes() == 0) return absl::OkStatus();
   ASSIGN_OR_RETURN(areas_, backend_->rings().AreaOf(*ring_, chunks_.depth() * chunks_.area_bytes()));
   return absl::OkStatus();
@@ -199,9 +200,13 @@ absl::Status Operation::EndInward() {
   return absl::OkStatus();
 }
 
+// Not behind the copy back alone: a rank whose share is empty has none.
 absl::Status Operation::BeginOutward() {
   const Chunk& chunk = Of(outward_);
-  if (chunk.outward.kind != CallKind::kBarrier) BeginWithin(chunk.outward, slot(outward_).copied_back);
+  if (chunk.outward.kind == CallKind::kBarrier) return absl::OkStatus();
+  const device::Gpu::Event ready = slot(outward_).copied_back;
+  RETURN_IF_ERROR(gpu().Record(ready, ring_->within));
+  BeginWithin(chunk.outward, ready);
   return absl::OkStatus();
 }
 
@@ -341,19 +346,21 @@ void Operation::StopWithin() {
 }
 
 // What the program queues on its tensors' streams from now on comes after all of this, of which some may be under way
-// after a failure as well.
+// after a failure as well: then as much as can be had. Returns the first error.
 absl::Status Operation::HaveProgramWait() {
   const device::Gpu::Event mark = ring_->slots[0].copied_back;
-  for (const device::Gpu::Stream stream : {ring_->out, ring_->back}) {
-    RETURN_IF_ERROR(gpu().Record(mark, stream));
-    RETURN_IF_ERROR(gpu().Wait(ring_->within, mark));
-  }
-  RETURN_IF_ERROR(gpu().Record(mark, ring_->within));
-  RETURN_IF_ERROR(gpu().Wait(ring_->back, mark));
+  absl::Status all;
+  const auto wait = [&](device::Gpu::Stream stream, device::Gpu::Stream before) {
+    absl::Status waits = gpu().Record(mark, before);
+    if (waits.ok()) waits = gpu().Wait(stream, mark);
+    all.Update(waits);
+  };
+  wait(ring_->within, ring_->out);
+  wait(ring_->within, ring_->back);
   for (const Device& device : {call_.in.device, call_.out.device}) {
-    if (device.on_gpu()) RETURN_IF_ERROR(gpu().Wait(device.stream, mark));
+    if (device.on_gpu()) wait(device.stream, ring_->within);
   }
-  return absl::OkStatus();
+  return all;
 }
 
 }  // namespace gyre::internal::gpu_hierarchical
