@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,13 @@
 #include "collectives/hierarchical/rail.h"
 
 namespace gyre::internal::gpu_hierarchical {
+
+namespace {
+
+// So long a backend that has given up what it had queued has to break the communicator, with the reason.
+constexpr std::chrono::seconds kNamingPatience{1};
+
+}  // namespace
 
 Operation::Operation(std::shared_ptr<Backend> backend, const GpuCall& call)
     : backend_(std::move(backend)),
@@ -232,7 +240,7 @@ shm::Progress Operation::PollBetween() {
 // host has given up must not go to hosts that may never learn of that.
 bool Operation::BeginBetween() {
   waits_for_gpu_ = false;
-  if (passed_ == inward_) return false;
+  if (passed_ == inward_ || !backend_->host().group().usable()) return false;
   const Chunk& chunk = Of(passed_);
   if (chunk.between.out.count > 0) {
     const auto done = gpu().Done(chunk.out.bytes > 0 ? slot(passed_).copied_out : slot(passed_).copied_back);
@@ -254,7 +262,7 @@ bool Operation::BeginBetween() {
 void Operation::OnBetweenEnded() {
   const absl::Status status = std::exchange(between_, nullptr)->status();
   if (!status.ok()) {
-    End(status);
+    End(backend_->Explain(status, Context()));
   } else if (absl::Status queued = CopyBack(); !queued.ok()) {
     GiveUp(queued);
   }
@@ -298,22 +306,26 @@ bool Operation::Check(TimePoint now) {
   if (!ended() && within_ != nullptr && within_->Check(now)) OnWithinEnded();
   if (ended()) return true;
   const bool waits_for_others = within_ != nullptr || between_ != nullptr;  // which have their own deadlines
-  return now >= deadline_ && (waits_for_gpu_ || !waits_for_others) && FailLate();
+  const TimePoint late = backend_->within().sound() ? deadline_ : deadline_ + kNamingPatience;
+  return now >= late && (waits_for_gpu_ || !waits_for_others) && FailLate();
 }
 
 // --- Ending; those that return bool return true ---
 
+std::string Operation::Lateness() const {
+  if (state_ != State::kUnderWay) return "it had not begun";
+  if (!backend_->within().sound()) return "what its host's ranks exchanged was given up on their GPUs";
+  if (passed_ == inward_) return absl::StrCat("it had come through ", outward_, " of ", chunks_.count(), " chunks");
+  const bool reads = Of(passed_).out.bytes > 0;
+  return absl::StrCat("GPU ", gpu().ordinal(), " of ", backend_->team().RankName(backend_->members().rank()),
+                      " had not ", reads ? "copied its share of" : "emptied the slot for", " chunk ", passed_ + 1,
+                      " of ", chunks_.count(), reads ? " to the host" : "",
+                      ": it was still at work on what was queued before, or waited for another GPU of its host");
+}
+
 bool Operation::FailLate() {
-  std::string what = "it had not begun";
-  if (state_ == State::kUnderWay) {
-    const bool reads = passed_ < inward_ && Of(passed_).out.bytes > 0;
-    what = absl::StrCat("GPU ", gpu().ordinal(), " of ", backend_->team().RankName(backend_->members().rank()),
-                        " had not ", reads ? "copied its share of" : "emptied the slot for", " chunk ", passed_ + 1,
-                        " of ", chunks_.count(), reads ? " to the host" : "",
-                        ": it was still at work on what was queued before, or waited for another GPU of its host");
-  }
-  return GiveUp(absl::DeadlineExceededError(
-      absl::StrFormat("timed out after %.3g s: %s", std::chrono::duration<double>(*call_.timeout).count(), what)));
+  const double seconds = std::chrono::duration<double>(*call_.timeout).count();
+  return GiveUp(absl::DeadlineExceededError(absl::StrFormat("timed out after %.3g s: %s", seconds, Lateness())));
 }
 
 bool Operation::GiveUp(const absl::Status& why) {

@@ -1,6 +1,7 @@
 // Rings of slots: what becomes of them, and of their areas, once an operation on them has failed.
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "collectives/gpu_staging.h"
