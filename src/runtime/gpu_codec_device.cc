@@ -19,8 +19,6 @@ using compression::PayloadKind;
 using compression::StateArrays;
 using device::Quantizer;
 
-constexpr std::chrono::seconds kLongestRest{2};
-
 static_assert(static_cast<int>(PayloadKind::kF32) == static_cast<int>(Quantizer::kF32));
 static_assert(static_cast<int>(PayloadKind::kInt8) == static_cast<int>(Quantizer::kInt8));
 static_assert(static_cast<int>(PayloadKind::kTernary) == static_cast<int>(Quantizer::kTernary));
@@ -69,7 +67,7 @@ GpuCodecDevice::GpuCodecDevice(OpenedGpu opened, device::Gpu::Stream stream, std
     : opened_(std::move(opened)), stream_(stream), name_(std::move(name)), timeout_(timeout) {}
 
 GpuCodecDevice::~GpuCodecDevice() {
-  if (Rests()) {
+  if (!memory_.empty() && Rests()) {
     for (void* const memory : memory_) gpu().Free(memory);
   }
   if (queued_ != nullptr) gpu().DestroyEvent(queued_);
@@ -159,7 +157,9 @@ std::string GpuCodecDevice::Awaited() const {
 
 absl::Status GpuCodecDevice::AwaitQueued(TimePoint deadline) {
   if (queued_ == nullptr) {
-    ASSIGN_OR_RETURN(queued_, gpu().CreateEvent());
+    auto made = gpu().CreateEvent();
+    if (!made.ok()) return Named(made.status());
+    queued_ = *made;
   }
   RETURN_IF_ERROR(Named(gpu().Record(queued_, stream_)));
   const auto done = device::AwaitEvent(gpu(), queued_, deadline);
@@ -169,7 +169,7 @@ absl::Status GpuCodecDevice::AwaitQueued(TimePoint deadline) {
 }
 
 bool GpuCodecDevice::Rests() {
-  if (!rests_) rests_ = AwaitQueued(std::chrono::steady_clock::now() + kLongestRest).ok();
+  if (!rests_) rests_ = AwaitQueued(std::chrono::steady_clock::now() + device::kLongestRest).ok();
   return *rests_;
 }
 
