@@ -132,6 +132,11 @@ absl::Status GpuCodecDevice::Zero(std::span<float> values) {
   return Named(gpu().Zero(values.data(), static_cast<int64_t>(values.size_bytes()), stream_));
 }
 
+absl::Status GpuCodecDevice::Move(std::span<float> values, std::span<float> sum) {
+  RETURN_IF_ERROR(AddScaled(values, 1, sum));
+  return Zero(values);
+}
+
 absl::StatusOr<std::unique_ptr<SparseEncoder>> GpuCodecDevice::MakeSparseEncoder(const Compression& compression,
                                                                                  const ExchangeSettings& settings,
                                                                                  const HostPieces& pieces) {
@@ -180,16 +185,18 @@ absl::Status GpuCodecDevice::Named(const absl::Status& status) const {
 // --- What is kept ---
 
 // Between memory of the GPU and memory of the host that is not pinned: such copies may block, and wait for nothing but
-// themselves once all before them has been done.
+// themselves once all before them has been done. Also on failure it returns once no copy uses what is the host's.
 absl::Status GpuCodecDevice::Copy(std::span<const StateArrays> to, std::span<const StateArrays> from) {
   RETURN_IF_ERROR(AwaitQueued(DeadlineAfter(std::chrono::steady_clock::now(), timeout_)));
+  absl::Status copied;
   for (size_t i = 0; i < to.size(); ++i) {
-    for (size_t k = 0; k < to[i].size(); ++k) {
+    for (size_t k = 0; k < to[i].size() && copied.ok(); ++k) {
       const auto bytes = static_cast<int64_t>(to[i][k].size_bytes());
-      RETURN_IF_ERROR(Named(gpu().Copy(to[i][k].data(), from[i][k].data(), bytes, stream_)));
+      copied = gpu().Copy(to[i][k].data(), from[i][k].data(), bytes, stream_);
     }
   }
-  return Named(gpu().Synchronize(stream_));
+  copied.Update(gpu().Synchronize(stream_));
+  return Named(copied);
 }
 
 absl::StatusOr<std::vector<std::byte>> GpuCodecDevice::Save(std::span<const StateArrays> codecs) {

@@ -42,6 +42,7 @@ class GpuCodecDevice final : public CodecDevice {
   absl::Status DequantizeAdd(compression::PayloadKind kind, const std::byte* from, int64_t count, float scale,
                              float* sum) override;
   absl::Status Zero(std::span<float> values) override;
+  absl::Status Move(std::span<float> values, std::span<float> sum) override;
   absl::StatusOr<std::unique_ptr<SparseEncoder>> MakeSparseEncoder(const Compression& compression,
                                                                    const ExchangeSettings& settings,
                                                                    const HostPieces& pieces) override;

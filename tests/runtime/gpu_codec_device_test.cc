@@ -130,6 +130,18 @@ TEST_F(GpuCodecDeviceTest, WhatGoesDenseTakesAlongWhatWasKept) {
   }
 }
 
+// Buckets that the model keeps dense cost no memory for choices that nobody makes.
+TEST_F(GpuCodecDeviceTest, WhatGoesDenseTakesNoMemoryWithoutMomentum) {
+  const Gradients gradients = Make(*device_);
+  Put(gradients, 1);
+  const auto exchange = *MakeCompressedExchange(TopK{.sparsity = 0.9}, Settings(), device_);
+  exchange->BeginStep(1, 0);
+  const size_t allocations = gpu_->allocations();
+  ASSERT_THAT(exchange->Flush(gradients.part()), IsOk());
+  EXPECT_EQ(gpu_->allocations(), allocations);
+  EXPECT_EQ(Get(gradients.matrix), ValuesOf(kCount, 1));
+}
+
 // On GPUs there are no regions: all ranks add up what all have sent, as so many would on hosts that were told to.
 TEST_F(GpuCodecDeviceTest, ManyRanksAddUpAllPayloads) {
   constexpr int kRanks = kMostGathered + 2;
