@@ -208,6 +208,10 @@ TEST(GpuNamedStreamsTest, CopiesAndOtherStreamsHaveMemoryOfTheirOwn) {
       values.Expect(gathered.on_gpu, all(3));
       for (int step = 0; step < 3; ++step) values.Expect(kept[static_cast<size_t>(step)].on_gpu, all(step));
       values.Compare({rank.stream, other});
+      ASSERT_THAT(named->AllGather("g", mine.view, gathered).Wait(), IsOk());  // nobody else has the other stream's
+      EXPECT_EQ(gathered.on_gpu.device, mine.view.device);
+      values.Expect(gathered.on_gpu, all(2));
+      values.Compare({rank.stream});
       // What is on the host takes none.
       std::vector<float> on_host = {1.0f};
       ASSERT_THAT(named->AllGather("h", on_host, gathered).Wait(), IsOk());
