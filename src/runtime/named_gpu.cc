@@ -48,7 +48,7 @@ NamedGpu::~NamedGpu() {
     if (marked && rests.ok() && *rests) {
       for (void* memory : outgrown_) gpu_->Free(memory);
       if (buffer_ != nullptr) gpu_->Free(buffer_);
-    } else {
+    } else if (!patterns_->empty()) {
       (void)patterns_.release();  // NOLINT(bugprone-unused-return-value): the GPU may read it yet
     }
     gpu_->DestroyEvent(done_);
