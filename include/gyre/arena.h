@@ -14,7 +14,6 @@ namespace gyre {
 
 namespace internal {
 class Arena;
-class NamedGpu;
 }  // namespace internal
 
 // Owns a piece of the arena, or of a GPU's memory; gives it back when destroyed, which may be after the runtime's end
@@ -44,7 +43,6 @@ class GYRE_EXPORT Buffer {
 
  private:
   friend class Runtime;
-  friend class internal::NamedGpu;
   Buffer(std::shared_ptr<internal::Arena> arena, std::byte* data, int64_t bytes);
   Buffer(std::shared_ptr<void> on_gpu, int64_t bytes, const Device& device);
 

@@ -6,26 +6,34 @@
 // ends that for all. In a frozen order an operation waits for those before it, 100 ms at most; one that is never
 // submitted holds the others up for no longer than half their time-outs.
 //
-// Status of an operation, the same on all ranks that have submitted it:
+// Status of an operation, the same on all ranks that have submitted it where nothing else is said:
 //   kInvalidArgument     ranks submitted it differently (what, dtype, count, reduction, scales, root, group, host or
-//                        GPU), one had wrong arguments, or a rank that it needs has joined: says who and what
+//                        GPU), one had wrong arguments (a stream that is being captured into a graph, too), or a rank
+//                        that it needs has joined: says who and what
 //   kDeadlineExceeded    names the tensor and the ranks that did not submit it within the time-out of the first who
-//                        did.
-//                        Those learn the same when they submit it, so that names stay in step
-//   kUnimplemented, kUnavailable  of a tensor on a GPU, on this rank: CUDA cannot be used, says why; elsewhere it is
-//                        kInvalidArgument
+//                        did. Those learn the same when they submit it, so that names stay in step. Of one that all
+//                        have submitted, as of Communicator's operations: nothing runs any more
+//   kUnimplemented, kUnavailable  of a tensor on a GPU, on this rank alone: the GPU cannot be used, says why; the
+//                        others have kInvalidArgument
 //   kAlreadyExists       an operation of that name is in flight on this rank; the others are not told
 //   kAborted             a rank was lost, or has destroyed its NamedOperations: nothing runs any more
 //   kFailedPrecondition  this rank has joined, or nothing runs any more
-//   others               as of Communicator's operations; nothing runs any more
-// After the first five the tensors are as they were and the others go on.
+//   others               as of Communicator's operations, or this rank's GPU failed amid one: nothing runs any more
+// Where it does not say that nothing runs any more, the tensors are as they were and the others go on.
 //
 // Tensors may be on GPUs (tensor.h): on all ranks or on none, and of each rank on one GPU. What was queued on a
-// tensor's stream before it was submitted comes before the operation, what is queued once its Work has ended well comes
-// after it, and what is queued in between neither waits for it nor is waited for.
+// tensor's stream before it was submitted comes before the operation. What is queued once Wait of its Work has
+// returned, or Done was true, comes after it, however it ended. What is queued in between neither waits for it nor is
+// waited for; the stream must live until then.
+//
+// This object's communicator is its own, on GPUs also towards NCCL, which wants GPU calls of several communicators in
+// the same order on all ranks (docs/gpu_backends.md): where all have GPUs of their own and NCCL, wait for all named
+// operations on GPUs before another communicator, a GradientReducer or a DistributedOptimizer begins to use them (a
+// step begins with its first gradient), and the other way round. Where that is not done, both may stand still until
+// their deadlines, and nothing runs any more on either.
 //
 // Thread-safe. Buffers must stay alive and untouched until the Work is done. Submitting never blocks, but for the first
-// tensor on a GPU, which opens it.
+// tensor on a GPU, which opens it, and a gather that lets go of memory on a GPU (Gathered).
 #pragma once
 
 #include <cstddef>
@@ -38,7 +46,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "gyre/arena.h"
 #include "gyre/communicator.h"
 #include "gyre/export.h"
 #include "gyre/tensor.h"
@@ -48,6 +55,7 @@ namespace gyre {
 
 namespace internal {
 class Conductor;
+struct GpuMemory;
 }  // namespace internal
 
 // A tensor that is the input and the output of an operation.
@@ -61,10 +69,12 @@ struct Gathered {
   std::vector<std::byte> bytes;
   std::vector<int64_t> counts;  // elements by rank
 
-  // Of a tensor on a GPU, in place of bytes: memory there, on the input's stream, of at least as many elements. It is
-  // used again where it is large enough and the stream is the same; else it is freed, which waits for work that uses
-  // it.
-  Buffer on_gpu{};
+  // Of a tensor on a GPU, in place of bytes: the elements there, on the input's stream, in `memory`, which copies of
+  // this object share, and which is freed with the last of them; that waits for work that uses it. The next gather
+  // takes the memory again where it is large enough. If it is not, new memory is at least twice as large, and has the
+  // former with it until it is freed itself. If a copy shares it, or the stream is another, submitting lets go of it.
+  TensorView on_gpu{};
+  std::shared_ptr<internal::GpuMemory> memory{};
 };
 
 // Of this rank, since Create.

@@ -220,7 +220,8 @@ class GYRE_EXPORT GradientReducer {
 
   // The same as all elements of the parameter, zeros between them. `dense` has as many elements; its dtype may be
   // another floating-point one, and it is on the device of RegisterRows, on any stream. kInvalidArgument if not, or for
-  // another index; and on a GPU for kF64 from another dtype, or another from it.
+  // another index; and on a GPU for kF64 from another dtype, or another from it. On a GPU it is queued on that
+  // stream; the call blocks for the copy of a table of the rows to the GPU, behind nothing that is queued.
   absl::Status ScatterRows(int index, TensorView dense) const;
 
   // Waits for one gradient: returns as soon as its result is there (result(index)), helping to reduce what comes
@@ -274,7 +275,9 @@ class GYRE_EXPORT GradientReducer {
 
  private:
   class State;
+  friend class DistributedOptimizer;
   explicit GradientReducer(std::shared_ptr<State> state);
+  Communicator& communicator() const;  // its own
 
   std::shared_ptr<State> state_;
 };

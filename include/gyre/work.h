@@ -11,6 +11,7 @@ namespace gyre {
 
 namespace internal {
 class Conductor;
+class NamedMarks;
 class Pollable;
 class Progress;
 }  // namespace internal
@@ -31,11 +32,13 @@ class [[nodiscard]] GYRE_EXPORT Work {
  private:
   friend class Communicator;
   friend class internal::Conductor;
-  Work(std::shared_ptr<internal::Pollable> operation, std::shared_ptr<internal::Progress> progress)
-      : operation_(std::move(operation)), progress_(std::move(progress)) {}
+  Work(std::shared_ptr<internal::Pollable> operation, std::shared_ptr<internal::Progress> progress,
+       std::shared_ptr<internal::NamedMarks> marks = nullptr)
+      : operation_(std::move(operation)), progress_(std::move(progress)), marks_(std::move(marks)) {}
 
   std::shared_ptr<internal::Pollable> operation_;
   std::shared_ptr<internal::Progress> progress_;
+  std::shared_ptr<internal::NamedMarks> marks_;  // of tensors on a GPU, where their streams are to wait for it yet
 };
 
 }  // namespace gyre

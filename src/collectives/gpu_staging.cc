@@ -32,9 +32,12 @@ Rings::~Rings() {
   const auto end = std::chrono::steady_clock::now() + kLongestRest;
   for (;;) {
     for (const auto& ring : TakeRested()) Destroy(*ring);
-    if (spoilt_.empty()) return;
-    if (std::chrono::steady_clock::now() >= end) break;
+    if (spoilt_.empty() || std::chrono::steady_clock::now() >= end) break;
     std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  if (spoilt_.empty()) {
+    for (const Area& area : spare_areas_) gpu_->Free(area.memory);
+    return;
   }
   for (auto& ring : spoilt_) (void)ring.release();  // NOLINT(bugprone-unused-return-value): the GPU still has it
   // NOLINTNEXTLINE(cppcoreguidelines-owning-memory): the GPU still has its pages as well
@@ -84,7 +87,6 @@ absl::Status Rings::Fill(Ring& ring, int slots) {
   ring.memory = memory;
   ASSIGN_OR_RETURN(ring.out, gpu_->CreateStream());
   ASSIGN_OR_RETURN(ring.back, gpu_->CreateStream());
-  ASSIGN_OR_RETURN(ring.within, gpu_->CreateStream());
   for (int number = 0; number < slots; ++number) {
     Ring::Slot& slot = ring.slots.emplace_back();
     slot.memory = memory + number * ring.slot_bytes;
@@ -94,16 +96,34 @@ absl::Status Rings::Fill(Ring& ring, int slots) {
   return absl::OkStatus();
 }
 
-// Twice as much each time: all that is kept together is no more than the last. To free what is in use would wait for
-// it.
+absl::Status Rings::HaveWithin(Ring& ring) {
+  if (ring.within != nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(ring.within, gpu_->CreateStream());
+  return absl::OkStatus();
+}
+
+// Twice as much each time: all that is kept together is no more than the last.
 absl::StatusOr<std::byte*> Rings::AreaOf(Ring& ring, int64_t bytes) {
-  if (bytes > ring.area_bytes) {
-    const int64_t grown = std::max(bytes, 2 * ring.area_bytes);
-    ASSIGN_OR_RETURN(void* const area, gpu_->Allocate(grown));
+  const int64_t current = ring.areas.empty() ? 0 : ring.areas.back().bytes;
+  if (bytes > current) {
+    Area area = TakeSpare(bytes);
+    if (area.memory == nullptr) {
+      area.bytes = std::max(bytes, 2 * current);
+      ASSIGN_OR_RETURN(area.memory, gpu_->Allocate(area.bytes));
+    }
     ring.areas.push_back(area);
-    ring.area_bytes = grown;
   }
-  return static_cast<std::byte*>(ring.areas.back());
+  return static_cast<std::byte*>(ring.areas.back().memory);
+}
+
+// Of so many bytes at least; null: there is none.
+Area Rings::TakeSpare(int64_t bytes) {
+  std::lock_guard lock(mutex_);
+  const auto fits = std::ranges::find_if(spare_areas_, [bytes](const Area& area) { return area.bytes >= bytes; });
+  if (fits == spare_areas_.end()) return {};
+  const Area area = *fits;
+  spare_areas_.erase(fits);
+  return area;
 }
 
 void Rings::Give(std::unique_ptr<Ring> ring, bool spoilt) {
@@ -112,9 +132,14 @@ void Rings::Give(std::unique_ptr<Ring> ring, bool spoilt) {
   (spoilt ? spoilt_ : idle_).push_back(std::move(ring));
 }
 
+// On all streams: the last of them waits for the one that has no event of its own.
 void Rings::MarkEnd(Ring& ring) {
-  (void)gpu_->Record(ring.slots[0].copied_out, ring.out);
-  (void)gpu_->Record(ring.slots[0].copied_back, ring.back);
+  const Ring::Slot& first = ring.slots[0];
+  if (ring.within != nullptr && gpu_->Record(first.copied_out, ring.within).ok()) {
+    (void)gpu_->Wait(ring.back, first.copied_out);
+  }
+  (void)gpu_->Record(first.copied_out, ring.out);
+  (void)gpu_->Record(first.copied_back, ring.back);
 }
 
 // Of the spoilt ones those that the GPU has done with.
@@ -142,9 +167,10 @@ void Rings::Destroy(Ring& ring) {
   for (const device::Gpu::Stream stream : streams) {
     if (stream != nullptr) gpu_->DestroyStream(stream);
   }
-  for (void* const area : ring.areas) gpu_->Free(area);
   if (ring.memory != nullptr) gpu_->Unpin(ring.memory);
   if (ring.piece != nullptr) arena_->Free(ring.piece);
+  std::lock_guard lock(mutex_);
+  spare_areas_.insert(spare_areas_.end(), ring.areas.begin(), ring.areas.end());
 }
 
 }  // namespace gyre::internal::staged

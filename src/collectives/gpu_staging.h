@@ -21,6 +21,12 @@ struct Sizes {
   int slots = 4;  // one is copied out, one in the collective, one copied back, one ready
 };
 
+// Of the GPU's memory.
+struct Area {
+  void* memory = nullptr;
+  int64_t bytes = 0;
+};
+
 // What one operation at a time uses.
 struct Ring {
   struct Slot {
@@ -33,10 +39,8 @@ struct Ring {
   int64_t slot_bytes = 0;
   std::vector<Slot> slots;
   device::Gpu::Stream out = nullptr, back = nullptr;
-  device::Gpu::Stream within = nullptr;  // of what ranks of a host exchange on their GPUs; before a ring is given back,
-                                         // another of its streams waits for it
-  std::vector<void*> areas;              // on the GPU, for that: the last is the current one; goes with the ring
-  int64_t area_bytes = 0;                // of the last
+  device::Gpu::Stream within = nullptr;  // see HaveWithin
+  std::vector<Area> areas;               // for what is exchanged there: the last is the current one
 };
 
 // Thread-safe. Of one GPU.
@@ -54,8 +58,12 @@ class Rings {
   // `sizes.slot_bytes` has one, of `slot_bytes` or more. kResourceExhausted: the arena or the GPU has no more.
   absl::StatusOr<std::unique_ptr<Ring>> Take(int64_t slot_bytes);
 
+  // From then on the ring has a stream for what ranks of a host exchange on their GPUs.
+  absl::Status HaveWithin(Ring& ring);
+
   // At least so much of the GPU's memory, for as long as the ring is taken; aligned to 256 bytes. What is queued may go
-  // on using what an earlier call gave. kResourceExhausted: the GPU has no more.
+  // on using what an earlier call gave. Areas are kept too, also those of spoilt rings: to free them would wait for all
+  // that the GPU has to do. kResourceExhausted: the GPU has no more.
   absl::StatusOr<std::byte*> AreaOf(Ring& ring, int64_t bytes);
 
   // `spoilt`: it is not used again, for its operation has failed, and late ranks may yet write to it. Its memory goes
@@ -67,6 +75,7 @@ class Rings {
   absl::Status Fill(Ring& ring, int slots);
   void MarkEnd(Ring& ring);
   std::vector<std::unique_ptr<Ring>> TakeRested();
+  Area TakeSpare(int64_t bytes);
   void Destroy(Ring& ring);
 
   const std::shared_ptr<device::Gpu> gpu_;
@@ -75,6 +84,7 @@ class Rings {
   std::mutex mutex_;
   std::vector<std::unique_ptr<Ring>> idle_;    // guarded by mutex_
   std::vector<std::unique_ptr<Ring>> spoilt_;  // guarded by mutex_; the first slot's events mark their end
+  std::vector<Area> spare_areas_;              // of rings that are gone; guarded by mutex_
 };
 
 }  // namespace gyre::internal::staged

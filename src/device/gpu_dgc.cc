@@ -141,13 +141,15 @@ absl::Status GpuDgc::Build(std::span<const GpuDgcTensor> tensors, Gpu::Stream st
   }
   const std::vector<std::byte> zeros(static_cast<size_t>(layout.cleared_bytes));
   const std::vector<DgcState> states(tensors.size());
-  RETURN_IF_ERROR(CopyAll(gpu_, static_cast<std::byte*>(memory_), zeros, stream));
-  RETURN_IF_ERROR(CopyAll(gpu_, layout.states, states, stream));
-  RETURN_IF_ERROR(CopyAll(gpu_, layout.table_tensors, layout.tensors, stream));
-  RETURN_IF_ERROR(CopyAll(gpu_, layout.table_tiles, tiles, stream));
+  absl::Status copied = CopyAll(gpu_, static_cast<std::byte*>(memory_), zeros, stream);
+  copied.Update(CopyAll(gpu_, layout.states, states, stream));
+  copied.Update(CopyAll(gpu_, layout.table_tensors, layout.tensors, stream));
+  copied.Update(CopyAll(gpu_, layout.table_tiles, tiles, stream));
+  copied.Update(gpu_.Synchronize(stream));  // what is copied is this function's
+  RETURN_IF_ERROR(copied);
   tensors_ = std::move(layout.tensors);
   table_ = layout.table;
-  return gpu_.Synchronize(stream);
+  return absl::OkStatus();
 }
 
 GpuDgc::~GpuDgc() {

@@ -9,7 +9,7 @@
 
 namespace gyre::device {
 
-// How long the end of what has queued something on a GPU waits for that, altogether.
+// How long the end of an object that has queued something on a GPU waits for that; each object by itself.
 inline constexpr std::chrono::seconds kLongestRest{2};
 
 // Blocks until what the event's latest Record marked has been done, and the host sees what it wrote; false: it was not

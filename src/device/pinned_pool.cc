@@ -1,7 +1,9 @@
 #include "device/pinned_pool.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
+#include <cstdint>
 #include <new>
 #include <utility>
 
@@ -13,7 +15,7 @@ namespace gyre::device {
 
 namespace {
 
-constexpr int64_t kPage = 4096;
+constexpr uint64_t kPage = 4096;
 constexpr std::align_val_t kAlignment{kPage};
 
 }  // namespace
@@ -30,26 +32,32 @@ PinnedPool::~PinnedPool() {
   }
 }
 
-absl::StatusOr<PinnedPool::Piece*> PinnedPool::Take(int64_t bytes) {
-  {
-    std::lock_guard lock(mutex_);
-    for (std::unique_ptr<Piece>& piece : idle_) {
-      if (piece->bytes < bytes) continue;
-      ASSIGN_OR_RETURN(const bool rests, gpu_->Done(piece->copied));
-      if (!rests) continue;
-      std::swap(piece, idle_.back());
-      Piece* const taken = idle_.back().release();
-      idle_.pop_back();
-      return taken;
-    }
+// Null: there is none.
+absl::StatusOr<PinnedPool::Piece*> PinnedPool::TakeIdle(int64_t bytes) {
+  std::lock_guard lock(mutex_);
+  std::unique_ptr<Piece>* best = nullptr;
+  for (std::unique_ptr<Piece>& piece : idle_) {
+    if (piece->bytes < bytes || (best != nullptr && (*best)->bytes <= piece->bytes)) continue;
+    ASSIGN_OR_RETURN(const bool rests, gpu_->Done(piece->copied));
+    if (rests) best = &piece;
   }
+  if (best == nullptr) return nullptr;
+  std::swap(*best, idle_.back());
+  Piece* const taken = idle_.back().release();
+  idle_.pop_back();
+  return taken;
+}
+
+absl::StatusOr<PinnedPool::Piece*> PinnedPool::Take(int64_t bytes) {
+  ASSIGN_OR_RETURN(Piece* const idle, TakeIdle(bytes));
+  if (idle != nullptr) return idle;
   ASSIGN_OR_RETURN(std::unique_ptr<Piece> made, Make(bytes));
   return made.release();
 }
 
 absl::StatusOr<std::unique_ptr<PinnedPool::Piece>> PinnedPool::Make(int64_t bytes) {
   auto piece = std::make_unique<Piece>();
-  piece->bytes = std::max<int64_t>(1, (bytes + kPage - 1) / kPage) * kPage;
+  piece->bytes = static_cast<int64_t>(std::bit_ceil(std::max(static_cast<uint64_t>(bytes), kPage)));
   piece->memory = static_cast<std::byte*>(::operator new(static_cast<size_t>(piece->bytes), kAlignment, std::nothrow));
   if (piece->memory == nullptr) {
     return absl::ResourceExhaustedError(absl::StrCat("no ", piece->bytes, " bytes of host memory"));

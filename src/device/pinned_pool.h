@@ -12,7 +12,9 @@
 
 namespace gyre::device {
 
-// Thread-safe. Its end waits for the GPU for 2 s at most; what the GPU still uses then stays allocated and pinned.
+// Pieces are powers of two, so that sizes that grow leave few behind: all together they are at most four times the
+// largest, for each piece that was in use at one time. Thread-safe. Its end waits for the GPU for 2 s at most; what the
+// GPU still uses then stays allocated and pinned.
 class PinnedPool {
  public:
   struct Piece {
@@ -26,13 +28,15 @@ class PinnedPool {
   PinnedPool(const PinnedPool&) = delete;
   PinnedPool& operator=(const PinnedPool&) = delete;
 
-  // A piece of `bytes` or more, which nobody else has and no copy uses. kResourceExhausted, or the GPU's errors.
+  // A piece of `bytes` or more, the smallest there is, which nobody else has and no copy uses. kResourceExhausted, or
+  // the GPU's errors.
   absl::StatusOr<Piece*> Take(int64_t bytes);
 
   // It is used no more but by the copy in front of `copied`. What is not given back is never freed.
   void Give(Piece* piece);
 
  private:
+  absl::StatusOr<Piece*> TakeIdle(int64_t bytes);
   absl::StatusOr<std::unique_ptr<Piece>> Make(int64_t bytes);
   void Destroy(const Piece& piece);
 

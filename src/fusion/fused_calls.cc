@@ -21,16 +21,19 @@ auto Terms(const NamedSignature& s) {
 
 }  // namespace
 
-bool Fuses(std::span<const NamedPart> parts, const NamedSignature& next) {
-  const NamedSignature& last = parts.back().call.signature;
+int64_t NextPlace(int64_t place, const NamedSignature& signature) {
+  return place + Extent(signature);
+}
+
+bool Fuses(const NamedSignature& last, int64_t place, const NamedSignature& next) {
   if (next.group == 0 || next.group_index != last.group_index + 1 || Terms(next) != Terms(last)) return false;
   if (!next.on_gpu || next.kind != NamedKind::kAllReduce || next.op == ReduceOp::kAdasum) return false;
-  return Extent(next) <= kMostFusedBytes / DTypeSize(next.dtype) - PlacesOf(parts).back();
+  return Extent(next) <= kMostFusedBytes / DTypeSize(next.dtype) - place;
 }
 
 std::vector<int64_t> PlacesOf(std::span<const NamedPart> parts) {
   std::vector<int64_t> places = {0};
-  for (const NamedPart& part : parts) places.push_back(places.back() + Extent(part.call.signature));
+  for (const NamedPart& part : parts) places.push_back(NextPlace(places.back(), part.call.signature));
   return places;
 }
 

@@ -14,9 +14,13 @@ namespace gyre::internal {
 // No more bytes than that travel in one call, but for a tensor that is larger.
 inline constexpr int64_t kMostFusedBytes = 64 << 20;
 
-// Whether `next`, the operation after `parts`, travels in one call with them: reductions element by element of tensors
-// on GPUs, one after the other in a group, of one dtype, and with equal options.
-bool Fuses(std::span<const NamedPart> parts, const NamedSignature& next);
+// Where the tensor after this one, which begins at `place`, begins in their buffer: in elements.
+int64_t NextPlace(int64_t place, const NamedSignature& signature);
+
+// Whether `next`, the operation after `last`, travels in one call with it and those before: reductions element by
+// element of tensors on GPUs, one after the other in a group, of one dtype, and with equal options. `place`: where it
+// would begin.
+bool Fuses(const NamedSignature& last, int64_t place, const NamedSignature& next);
 
 // Where each part begins in their buffer, and its end: in elements, of which the first of a tensor lie on multiples of
 // 16 bytes. As many as there are parts, and one more.

@@ -80,7 +80,7 @@ class GradientsOnGpu final : public Gradients {
   absl::Status Scale(std::span<const Part> parts, double scale);
 
   // From now on all the program's streams that gradients were given on in this step, or are registered on, come after
-  // what was queued here. The first error of a step's other calls, if there was one.
+  // what was queued here, also where a step has failed. The first error of a step's other calls, if there was one.
   absl::Status Finish();
 
  private:

@@ -51,9 +51,8 @@ NamedSignature ReadSignature(WireReader& reader) {
 
 bool Valid(const NamedSignature& signature) {
   return signature.kind >= NamedKind::kAllReduce && signature.kind <= NamedKind::kRefused &&
-         static_cast<int>(signature.dtype) < kDTypeCount && static_cast<int>(signature.op) < kReduceOpCount &&
-         signature.count >= 0 && signature.group_size >= 1 && signature.group_index >= 0 &&
-         signature.group_index < signature.group_size;
+         static_cast<int>(signature.dtype) < kDTypeCount && signature.op <= ReduceOp::kAdasum && signature.count >= 0 &&
+         signature.group_size >= 1 && signature.group_index >= 0 && signature.group_index < signature.group_size;
 }
 
 // Items that follow a u32 with their number. They are taken as they come: memory follows what is there.

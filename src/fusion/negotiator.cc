@@ -166,9 +166,12 @@ std::optional<NamedStep> Negotiator::Run(Decision& decision) {
     return AddPart(step, {std::move(one.name), one.signature, std::move(one.counts)});
   };
   if (!add(decision)) return std::nullopt;
+  int64_t end = 0;
   while (!decisions_.empty()) {
     const Decision& next = decisions_.front();
-    if (next.kind != DecisionKind::kRun || next.ranks != step.absent || !Fuses(step.parts, next.signature)) break;
+    const NamedSignature& last = step.parts.back().call.signature;
+    end = NextPlace(end, last);
+    if (next.kind != DecisionKind::kRun || next.ranks != step.absent || !Fuses(last, end, next.signature)) break;
     if (!add(decisions_.front())) return std::nullopt;
     decisions_.pop_front();
   }
@@ -265,10 +268,14 @@ std::optional<NamedStep> Negotiator::NextFrozen() {
   if (!unfit_.empty() && next.signature.group_index == 0) return Deviate(absl::StrCat("brought ", unfit_));
   if (pending_.contains(next.name)) {
     NamedStep step{.kind = NamedStep::Kind::kFrozen, .parts = {}, .absent = {}};
+    int64_t end = 0;
     for (size_t i = place(); i < order_.size(); ++i) {
+      const NamedSignature& signature = order_[i].signature;
       const auto it = pending_.find(order_[i].name);
-      if (it == pending_.end() || (!step.parts.empty() && !Fuses(step.parts, order_[i].signature))) break;
+      if (it == pending_.end()) break;
+      if (!step.parts.empty() && !Fuses(step.parts.back().call.signature, end, signature)) break;
       step.parts.push_back({.ticket = it->second.ticket, .call = order_[i]});
+      end = NextPlace(end, signature);
     }
     return step;
   }

@@ -16,7 +16,7 @@ namespace gyre {
 namespace {
 
 constexpr uint32_t kMagic = 0x48525947;  // "GYRH"
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kVersion = 2;
 constexpr size_t kMacBytes = 32;
 
 // Of the challenge: kGoOn, kOtherJob, kOtherVersion; of the verdict: kGoOn, kOtherEpoch, kRefused.

@@ -33,9 +33,10 @@ class Parcel {
   // From now on it is of so many bytes, whose contents are any. kResourceExhausted: it is as it was.
   virtual absl::Status Resize(int64_t bytes) = 0;
   virtual int64_t size() const = 0;
-  virtual std::byte*
-  there() = 0;                    // on the device; pieces that begin at multiples of CodecDevice::alignment are aligned
-  virtual std::byte* here() = 0;  // in the host's memory
+
+  // On the device, where pieces that begin at multiples of CodecDevice::alignment are aligned; in the host's memory.
+  virtual std::byte* there() = 0;
+  virtual std::byte* here() = 0;
 
   // What is written there by what was queued so far comes here: it has come once CodecDevice::Done says so.
   virtual absl::Status Bring() = 0;
@@ -80,8 +81,10 @@ class CodecDevice {
                                      float* sum) = 0;
   virtual absl::Status Zero(std::span<float> values) = 0;
 
-  // sum += values, bit by bit as on any device.
-  absl::Status Add(std::span<const float> values, std::span<float> sum) { return AddScaled(values, 1, sum); }
+  // sum += values, which become 0. This and what follows: bit by bit as on any device.
+  virtual absl::Status Move(std::span<float> values, std::span<float> sum) = 0;
+
+  // sum += scale * values
   absl::Status AddScaled(std::span<const float> values, float scale, std::span<float> sum) {
     return DequantizeAdd(compression::PayloadKind::kF32, std::as_bytes(values).data(), std::ssize(values), scale,
                          sum.data());

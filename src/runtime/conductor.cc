@@ -17,6 +17,17 @@ constexpr std::chrono::milliseconds kHold{100};
 // What ranks that live need to take note of one that leaves.
 constexpr std::chrono::seconds kFarewell{1};
 
+// Why a tensor on a GPU cannot be marked, in codes that do not say that nothing goes on.
+absl::Status OfUnusable(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kUnimplemented: return status;
+    case absl::StatusCode::kFailedPrecondition: return absl::InvalidArgumentError(status.message());  // Gpu::Record
+    default: return absl::UnavailableError(status.message());
+  }
+}
+
 }  // namespace
 
 class Conductor::Handle final : public Pollable {
@@ -73,19 +84,21 @@ void Conductor::Begin() {
 
 // --- Any thread ---
 
-Work Conductor::Submit(std::vector<NamedRequest> requests, const absl::Status& refusal) {
+Work Conductor::Submit(std::vector<NamedRequest> requests, const absl::Status& refusal,
+                       std::shared_ptr<NamedMarks> marks) {
   auto handle = std::make_shared<Handle>(requests.size());
   handle->SetRefusal(refusal);
-  return Ask({.requests = std::move(requests), .time = std::chrono::steady_clock::now(), .handle = std::move(handle)});
+  return Ask({.requests = std::move(requests), .time = std::chrono::steady_clock::now(), .handle = std::move(handle)},
+             std::move(marks));
 }
 
 Work Conductor::Join(int* last_rank) {
-  return Ask({.requests = {}, .time = {}, .handle = std::make_shared<Handle>(1, last_rank)});
+  return Ask({.requests = {}, .time = {}, .handle = std::make_shared<Handle>(1, last_rank)}, nullptr);
 }
 
-Work Conductor::Ask(Wish wish) {
+Work Conductor::Ask(Wish wish, std::shared_ptr<NamedMarks> marks) {
   const auto& progress = state_->runtime().progress();
-  Work work(wish.handle, progress);
+  Work work(wish.handle, progress, std::move(marks));
   {
     std::lock_guard lock(mutex_);
     if (!over_.ok()) {
@@ -126,11 +139,14 @@ absl::StatusOr<std::shared_ptr<device::Gpu>> Conductor::OpenGpu(int ordinal) {
                                                  gpu_->gpu()->ordinal(), " of this rank, and stay on one"));
 }
 
-absl::StatusOr<std::shared_ptr<const GpuMarks>> Conductor::Mark(const Call& call) {
-  ASSIGN_OR_RETURN(std::shared_ptr<device::Gpu> gpu, OpenGpu(DeviceOf(call).gpu));
-  auto marks = std::make_shared<GpuMarks>(std::move(gpu));
-  RETURN_IF_ERROR(marks->Make(call));
-  return marks;
+absl::Status Conductor::Mark(const Call& call, std::shared_ptr<NamedMarks>& marks) {
+  auto gpu = OpenGpu(DeviceOf(call).gpu);
+  if (!gpu.ok()) return OfUnusable(gpu.status());
+  if (marks == nullptr) marks = std::make_shared<NamedMarks>(*std::move(gpu));
+  for (const Device& device : {call.in.device, call.out.device}) {
+    if (device.on_gpu()) RETURN_IF_ERROR(OfUnusable(marks->Add(device.stream)));
+  }
+  return absl::OkStatus();
 }
 
 NamedGpu* Conductor::gpu() {

@@ -20,10 +20,10 @@
 #include "fusion/negotiator.h"
 #include "gyre/named_operations.h"
 #include "runtime/composition.h"
-#include "runtime/gpu_marks.h"
 #include "runtime/message_link.h"
 #include "runtime/named_call.h"
 #include "runtime/named_gpu.h"
+#include "runtime/named_marks.h"
 
 namespace gyre::internal {
 
@@ -47,11 +47,14 @@ class Conductor final : public Pollable, public std::enable_shared_from_this<Con
   Communicator& communicator() const { return *communicator_; }
   const Config& config() const { return state_->runtime().config(); }
 
-  // Marks what has been queued on the call's streams. Errors: as of a communicator's call on tensors on a GPU.
-  absl::StatusOr<std::shared_ptr<const GpuMarks>> Mark(const Call& call);
+  // Marks what has been queued on the call's streams; `marks`: of what is submitted with it, made by the first.
+  //   kInvalidArgument               another GPU, a stream that is being captured
+  //   kUnimplemented, kUnavailable   the GPU cannot be used
+  absl::Status Mark(const Call& call, std::shared_ptr<NamedMarks>& marks);
 
-  // Some operations, a group where there are several. `refusal`: this rank's arguments are wrong.
-  Work Submit(std::vector<NamedRequest> requests, const absl::Status& refusal);
+  // Some operations, a group where there are several. `refusal`: this rank's arguments are wrong. `marks`: of tensors
+  // on a GPU, or null.
+  Work Submit(std::vector<NamedRequest> requests, const absl::Status& refusal, std::shared_ptr<NamedMarks> marks);
   Work Join(int* last_rank);
 
   // Tells the other ranks and returns when nothing is under way any more. The last call.
@@ -80,7 +83,7 @@ class Conductor final : public Pollable, public std::enable_shared_from_this<Con
     std::shared_ptr<Handle> handle;
   };
 
-  Work Ask(Wish wish);
+  Work Ask(Wish wish, std::shared_ptr<NamedMarks> marks);
   void Nudge();
   bool Advance();
   bool TakeWishes();

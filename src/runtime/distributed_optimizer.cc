@@ -162,13 +162,14 @@ absl::Status DistributedOptimizer::SetLearningRate(float learning_rate) {
   return plain_ ? plain_->SetLearningRate(learning_rate) : absl::OkStatus();
 }
 
-// In the order of names, on which all ranks agree by now.
+// In the order of names, on which all ranks agree by now. By the reducer's communicator, which takes tensors on GPUs
+// under every GYRE_BACKEND, and has one of NCCL's for its steps anyway.
 absl::Status DistributedOptimizer::BroadcastWeights() {
   std::vector<const Parameter*> by_name;
   for (const Parameter& parameter : parameters_) by_name.push_back(&parameter);
   std::ranges::sort(by_name, {}, [](const Parameter* parameter) { return parameter->name; });
   for (const Parameter* parameter : by_name) {
-    RETURN_IF_ERROR(communicator_->Broadcast(ViewOf(parameter->weights, parameter->device), 0));
+    RETURN_IF_ERROR(reducer_->communicator().Broadcast(ViewOf(parameter->weights, parameter->device), 0));
   }
   return absl::OkStatus();
 }

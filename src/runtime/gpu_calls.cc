@@ -95,12 +95,12 @@ GpuBackend& GpuCalls::BackendOf(const Call& call) const {
   return taken ? *chosen_ : *staged_;
 }
 
-// Once it has connected it refuses nothing; its errors break the communicator.
+// Once it has connected it refuses nothing; its errors break the communicator. It stays until the communicator's end:
+// where this host's ranks could connect, its own end waits for theirs.
 bool GpuCalls::GoOnStaged() {
   const bool connects = carrier_ == GpuCarrier::kIpc || carrier_ == GpuCarrier::kHierarchical;
   if (!connects || !host_.group().usable()) return false;
   carrier_ = GpuCarrier::kStaged;
-  chosen_.reset();
   return true;
 }
 

@@ -19,8 +19,6 @@ using compression::PayloadKind;
 using compression::StateArrays;
 using device::Quantizer;
 
-constexpr std::chrono::seconds kLongestRest{2};
-
 static_assert(static_cast<int>(PayloadKind::kF32) == static_cast<int>(Quantizer::kF32));
 static_assert(static_cast<int>(PayloadKind::kInt8) == static_cast<int>(Quantizer::kInt8));
 static_assert(static_cast<int>(PayloadKind::kTernary) == static_cast<int>(Quantizer::kTernary));
@@ -69,7 +67,7 @@ GpuCodecDevice::GpuCodecDevice(OpenedGpu opened, device::Gpu::Stream stream, std
     : opened_(std::move(opened)), stream_(stream), name_(std::move(name)), timeout_(timeout) {}
 
 GpuCodecDevice::~GpuCodecDevice() {
-  if (Rests()) {
+  if (!memory_.empty() && Rests()) {
     for (void* const memory : memory_) gpu().Free(memory);
   }
   if (queued_ != nullptr) gpu().DestroyEvent(queued_);
@@ -134,6 +132,11 @@ absl::Status GpuCodecDevice::Zero(std::span<float> values) {
   return Named(gpu().Zero(values.data(), static_cast<int64_t>(values.size_bytes()), stream_));
 }
 
+absl::Status GpuCodecDevice::Move(std::span<float> values, std::span<float> sum) {
+  RETURN_IF_ERROR(AddScaled(values, 1, sum));
+  return Zero(values);
+}
+
 absl::StatusOr<std::unique_ptr<SparseEncoder>> GpuCodecDevice::MakeSparseEncoder(const Compression& compression,
                                                                                  const ExchangeSettings& settings,
                                                                                  const HostPieces& pieces) {
@@ -159,7 +162,9 @@ std::string GpuCodecDevice::Awaited() const {
 
 absl::Status GpuCodecDevice::AwaitQueued(TimePoint deadline) {
   if (queued_ == nullptr) {
-    ASSIGN_OR_RETURN(queued_, gpu().CreateEvent());
+    auto made = gpu().CreateEvent();
+    if (!made.ok()) return Named(made.status());
+    queued_ = *made;
   }
   RETURN_IF_ERROR(Named(gpu().Record(queued_, stream_)));
   const auto done = device::AwaitEvent(gpu(), queued_, deadline);
@@ -169,7 +174,7 @@ absl::Status GpuCodecDevice::AwaitQueued(TimePoint deadline) {
 }
 
 bool GpuCodecDevice::Rests() {
-  if (!rests_) rests_ = AwaitQueued(std::chrono::steady_clock::now() + kLongestRest).ok();
+  if (!rests_) rests_ = AwaitQueued(std::chrono::steady_clock::now() + device::kLongestRest).ok();
   return *rests_;
 }
 
@@ -180,16 +185,18 @@ absl::Status GpuCodecDevice::Named(const absl::Status& status) const {
 // --- What is kept ---
 
 // Between memory of the GPU and memory of the host that is not pinned: such copies may block, and wait for nothing but
-// themselves once all before them has been done.
+// themselves once all before them has been done. Also on failure it returns once no copy uses what is the host's.
 absl::Status GpuCodecDevice::Copy(std::span<const StateArrays> to, std::span<const StateArrays> from) {
   RETURN_IF_ERROR(AwaitQueued(DeadlineAfter(std::chrono::steady_clock::now(), timeout_)));
+  absl::Status copied;
   for (size_t i = 0; i < to.size(); ++i) {
-    for (size_t k = 0; k < to[i].size(); ++k) {
+    for (size_t k = 0; k < to[i].size() && copied.ok(); ++k) {
       const auto bytes = static_cast<int64_t>(to[i][k].size_bytes());
-      RETURN_IF_ERROR(Named(gpu().Copy(to[i][k].data(), from[i][k].data(), bytes, stream_)));
+      copied = gpu().Copy(to[i][k].data(), from[i][k].data(), bytes, stream_);
     }
   }
-  return Named(gpu().Synchronize(stream_));
+  copied.Update(gpu().Synchronize(stream_));
+  return Named(copied);
 }
 
 absl::StatusOr<std::vector<std::byte>> GpuCodecDevice::Save(std::span<const StateArrays> codecs) {

@@ -25,7 +25,7 @@ class GpuCodecDevice final : public CodecDevice {
   // `stream` outlives it. `name`: for errors. `timeout`: how long Save and Restore wait for the GPU.
   GpuCodecDevice(OpenedGpu opened, device::Gpu::Stream stream, std::string name, std::chrono::milliseconds timeout);
 
-  // Waits for what is queued, 2 s at most: memory that the GPU still uses then stays allocated.
+  // Waits for what is queued, if it has memory, 2 s at most: what the GPU still uses then stays allocated.
   ~GpuCodecDevice() override;
   GpuCodecDevice(const GpuCodecDevice&) = delete;
   GpuCodecDevice& operator=(const GpuCodecDevice&) = delete;
@@ -42,6 +42,7 @@ class GpuCodecDevice final : public CodecDevice {
   absl::Status DequantizeAdd(compression::PayloadKind kind, const std::byte* from, int64_t count, float scale,
                              float* sum) override;
   absl::Status Zero(std::span<float> values) override;
+  absl::Status Move(std::span<float> values, std::span<float> sum) override;
   absl::StatusOr<std::unique_ptr<SparseEncoder>> MakeSparseEncoder(const Compression& compression,
                                                                    const ExchangeSettings& settings,
                                                                    const HostPieces& pieces) override;

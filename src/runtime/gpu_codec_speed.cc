@@ -92,9 +92,9 @@ class Alone {
     }
   }
 
+  const std::vector<float> noise_ = Noise();  // copies of it may be queued until the device is gone
   const std::shared_ptr<GpuCodecDevice> device_;
   const TimePoint deadline_;
-  const std::vector<float> noise_ = Noise();
   std::span<float> gradient_;
   std::unique_ptr<CompressedExchange> exchange_;
 };

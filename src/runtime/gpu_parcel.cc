@@ -18,10 +18,11 @@ absl::Status GpuParcel::Resize(int64_t bytes) {
   return absl::OkStatus();
 }
 
-// By half at least, for what is outgrown on the GPU stays allocated.
+// By half at least, for what is outgrown on the GPU stays allocated. Rings of the ordinary size have several slots.
 absl::Status GpuParcel::Grow(int64_t bytes) {
-  const int64_t wanted = std::max(bytes, capacity_ + capacity_ / 2);
-  auto ring = device_.rings().Take(wanted);
+  int64_t wanted = std::max(bytes, capacity_ + capacity_ / 2);
+  if (wanted == device_.rings().sizes().slot_bytes) ++wanted;
+  auto ring = TakeRested(wanted);
   if (!ring.ok()) {
     return device_.Named(
         Annotate(ring.status(), absl::StrCat("no pinned memory for ", wanted, " bytes of compressed gradients")));
@@ -36,6 +37,18 @@ absl::Status GpuParcel::Grow(int64_t bytes) {
   there_ = static_cast<std::byte*>(*memory);
   capacity_ = wanted;
   return absl::OkStatus();
+}
+
+// Calls end before their last copies: a ring that they gave back may yet be copied out of, on a stream of its own, and
+// what is here is written by the host as well, which no stream orders. Each look takes one from those that are idle.
+absl::StatusOr<std::unique_ptr<staged::Ring>> GpuParcel::TakeRested(int64_t bytes) {
+  for (;;) {
+    ASSIGN_OR_RETURN(auto ring, device_.rings().Take(bytes));
+    const auto rests = device_.gpu().Done(ring->slots[0].copied_back);
+    if (rests.ok() && *rests) return ring;
+    device_.rings().Give(std::move(ring), true);
+    RETURN_IF_ERROR(rests.status());
+  }
 }
 
 // Copies may be under way: it is used again, or unpinned, once they have been done. Errors: a GPU that fails is not

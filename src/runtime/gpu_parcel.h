@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "collectives/staged/factory.h"
 #include "runtime/codec_device.h"
 #include "runtime/gpu_codec_device.h"
@@ -30,6 +31,7 @@ class GpuParcel final : public Parcel {
 
  private:
   absl::Status Grow(int64_t bytes);
+  absl::StatusOr<std::unique_ptr<staged::Ring>> TakeRested(int64_t bytes);
   void GiveBack();
 
   GpuCodecDevice& device_;

@@ -214,20 +214,24 @@ absl::Status GpuSparseEncoder::Collect(SparseEncoding& to) const {
   return absl::OkStatus();
 }
 
-// All of what is accumulated, with no choice; what rounding takes away stays.
+// Without a choice: what the GPU has of a part for that is not needed but to accumulate.
 absl::Status GpuSparseEncoder::Flush(const ExchangePart& part) {
-  ASSIGN_OR_RETURN(const Known* const known, Know(part));
-  if (dgc() && known->selector != nullptr) {
-    RETURN_IF_ERROR(device_.Named(known->selector->Step(StepOf(false), device_.stream())));
+  if (std::ranges::none_of(part.tensors, [this](int tensor) { return covers(tensor); })) return absl::OkStatus();
+  if (dgc()) return FlushVelocities(part);
+  for (size_t i = 0; i < part.tensors.size(); ++i) {
+    if (!covers(part.tensors[i])) continue;
+    RETURN_IF_ERROR(device_.Move(arrays_[static_cast<size_t>(part.tensors[i])].back(), part.values[i]));
   }
+  return absl::OkStatus();
+}
+
+// All of what is accumulated; what rounding takes away stays.
+absl::Status GpuSparseEncoder::FlushVelocities(const ExchangePart& part) {
+  ASSIGN_OR_RETURN(const Known* const known, Know(part));
+  RETURN_IF_ERROR(device_.Named(known->selector->Step(StepOf(false), device_.stream())));
   for (const size_t i : known->covered) {
     const std::span<float> values = part.values[i];
     const std::span<float> kept = arrays_[static_cast<size_t>(part.tensors[i])].back();
-    if (!dgc()) {
-      RETURN_IF_ERROR(device_.Add(kept, values));
-      RETURN_IF_ERROR(device_.Zero(kept));
-      continue;
-    }
     ASSIGN_OR_RETURN(const std::span<float> scratch, device_.Scratch(std::ssize(values)));
     auto* const sent = reinterpret_cast<std::byte*>(scratch.data());
     RETURN_IF_ERROR(device_.Quantize(plain_kind(), nullptr, kept.data(), std::ssize(kept), 0, sent));
@@ -293,9 +297,9 @@ absl::Status GpuSparseEncoder::DeliverPlain(const ExchangePart& part, const Plai
   const Known& known = known_.at(part.tensors);
   if (known.plain == nullptr) return absl::OkStatus();
   const int64_t bytes = known.plain_count * kFloat, kept = Aligned(bytes);
-  RETURN_IF_ERROR(plain_results_->Resize(2 * kept));
-  std::memcpy(plain_results_->here(), plain.elements(0).data(), static_cast<size_t>(bytes));
   const bool keeps = known.plain_kept != nullptr;
+  RETURN_IF_ERROR(plain_results_->Resize(keeps ? 2 * kept : kept));
+  std::memcpy(plain_results_->here(), plain.elements(0).data(), static_cast<size_t>(bytes));
   if (keeps) std::memcpy(plain_results_->here() + kept, plain.kept().data(), static_cast<size_t>(bytes));
   RETURN_IF_ERROR(plain_results_->Send());
   std::byte* const there = plain_results_->there();

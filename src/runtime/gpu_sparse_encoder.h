@@ -20,7 +20,8 @@
 
 namespace gyre::internal {
 
-// Not thread-safe. Of a TopK that is exact, or a Dgc; no rank reduces within its host.
+// Not thread-safe. Of a TopK that is exact, or a Dgc; no rank reduces within its host. REQUIRES: parts of the same
+// gradients have their elements where they had them the first time.
 class GpuSparseEncoder final : public SparseEncoder {
  public:
   // `device` outlives it. kResourceExhausted: no room for what is kept.
@@ -66,6 +67,7 @@ class GpuSparseEncoder final : public SparseEncoder {
   absl::StatusOr<Table> Upload(const std::vector<std::span<float>>& tensors);
   Places PlacesOf(const ExchangePart& part, const Known& known) const;
   device::kernels::DgcStep StepOf(bool selects) const;
+  absl::Status FlushVelocities(const ExchangePart& part);
   absl::Status Encode(const Known& known);
   absl::Status Collect(SparseEncoding& to) const;
   absl::Status CheckFaults();

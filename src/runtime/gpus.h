@@ -33,6 +33,13 @@ struct OpenedGpu {
 // A piece of the memory, freed with the last reference: GpuMemory::Allocate.
 absl::StatusOr<std::shared_ptr<void>> AllocateOn(const std::shared_ptr<device::GpuMemory>& memory, int64_t bytes);
 
+// A piece, and what it took the place of, which goes with it: to free memory may wait, and who outgrows it may not.
+struct GpuMemory {
+  std::shared_ptr<void> piece;
+  int64_t bytes = 0;
+  std::shared_ptr<GpuMemory> outgrown;
+};
+
 // Thread-safe.
 class Gpus {
  public:

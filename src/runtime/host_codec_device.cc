@@ -56,6 +56,13 @@ class HostDevice final : public CodecDevice {
     std::ranges::fill(values, 0.0f);
     return absl::OkStatus();
   }
+  absl::Status Move(std::span<float> values, std::span<float> sum) override {
+    for (size_t i = 0; i < values.size(); ++i) {
+      sum[i] += values[i];
+      values[i] = 0;
+    }
+    return absl::OkStatus();
+  }
 
   absl::StatusOr<std::unique_ptr<SparseEncoder>> MakeSparseEncoder(const Compression& compression,
                                                                    const ExchangeSettings& settings,

@@ -13,8 +13,8 @@
 #include "fusion/negotiator.h"
 #include "gyre/communicator.h"
 #include "gyre/named_operations.h"
-#include "runtime/gpu_marks.h"
 #include "runtime/named_gpu.h"
+#include "runtime/named_marks.h"
 
 namespace gyre::internal {
 
@@ -24,7 +24,7 @@ struct NamedBuffers {
   TensorView out{};
   Gathered* gathered = nullptr;  // of an allgather, in place of out
   std::chrono::milliseconds timeout{};
-  std::shared_ptr<const GpuMarks> marks{};  // of tensors on a GPU: what had been queued on their streams before
+  std::shared_ptr<NamedMarks> marks{};  // of tensors on a GPU, and of their group's
 };
 
 // Not thread-safe. Must not be destroyed while busy.

@@ -48,7 +48,7 @@ NamedGpu::~NamedGpu() {
     if (marked && rests.ok() && *rests) {
       for (void* memory : outgrown_) gpu_->Free(memory);
       if (buffer_ != nullptr) gpu_->Free(buffer_);
-    } else {
+    } else if (!patterns_->empty()) {
       (void)patterns_.release();  // NOLINT(bugprone-unused-return-value): the GPU may read it yet
     }
     gpu_->DestroyEvent(done_);
@@ -59,18 +59,11 @@ NamedGpu::~NamedGpu() {
 
 // --- Before a call ---
 
-absl::Status NamedGpu::After(const NamedBuffers& buffers) {
-  const GpuMarks& marks = *buffers.marks;
-  if (marks.input != nullptr) RETURN_IF_ERROR(gpu_->Wait(stream_, marks.input));
-  if (marks.output == nullptr || marks.output == marks.input) return absl::OkStatus();
-  return gpu_->Wait(stream_, marks.output);
-}
-
-// Zero at first: what lies between tensors travels with them.
+// Zero at first: what lies between tensors travels with them, whatever it is by then, and memory that was never written
+// may not be read. Twice as much each time, so that all that was outgrown is no more than what there is.
 absl::StatusOr<void*> NamedGpu::Reserve(int64_t bytes) {
   if (bytes <= buffer_bytes_) return buffer_;
-  const int64_t twice = std::min(2 * buffer_bytes_, kMostFusedBytes);
-  const int64_t larger = std::max({bytes, twice, kLeastBuffer});
+  const int64_t larger = std::max({bytes, 2 * buffer_bytes_, kLeastBuffer});
   ASSIGN_OR_RETURN(void* const memory, gpu_->Allocate(larger));
   if (buffer_ != nullptr) outgrown_.push_back(buffer_);
   buffer_ = memory;
@@ -119,7 +112,7 @@ absl::StatusOr<TensorView> NamedGpu::Pack(const NamedStep& step, std::span<const
 }
 
 absl::StatusOr<NamedTensors> NamedGpu::Enter(const NamedStep& step, std::span<const NamedBuffers* const> buffers) {
-  for (const NamedBuffers* one : buffers) RETURN_IF_ERROR(After(*one));
+  for (const NamedBuffers* one : buffers) RETURN_IF_ERROR(one->marks->Begin(stream_));
   if (buffers.size() == 1) {
     NamedTensors tensors{.in = buffers[0]->in, .out = buffers[0]->out};
     tensors.in.device = tensors.out.device = own();
@@ -135,15 +128,18 @@ absl::StatusOr<NamedTensors> NamedGpu::EnterGather(const NamedBuffers* buffers, 
     ASSIGN_OR_RETURN(void* const data, Reserve(bytes));
     return NamedTensors{.in = {nullptr, 0, dtype, own()}, .out = {data, total, dtype, own()}};
   }
-  RETURN_IF_ERROR(After(*buffers));
-  const Device& device = buffers->in.device;
-  Buffer& memory = buffers->gathered->on_gpu;
-  if (memory.bytes() < bytes || memory.device() != device) {
-    ASSIGN_OR_RETURN(auto piece, AllocateOn(gpu_, bytes));
-    memory = Buffer(std::move(piece), bytes, device);
+  RETURN_IF_ERROR(buffers->marks->Begin(stream_));
+  Gathered& gathered = *buffers->gathered;
+  const int64_t room = gathered.memory != nullptr ? gathered.memory->bytes : 0;
+  if (room < bytes) {
+    const int64_t larger = std::max(bytes, 2 * room);
+    ASSIGN_OR_RETURN(auto piece, AllocateOn(gpu_, larger));
+    gathered.memory = std::make_shared<GpuMemory>(GpuMemory{std::move(piece), larger, std::move(gathered.memory)});
   }
-  NamedTensors tensors{.in = buffers->in, .out = {memory.data(), total, dtype, own()}};
-  tensors.in.device = own();
+  void* const data = gathered.memory != nullptr ? gathered.memory->piece.get() : nullptr;
+  gathered.on_gpu = TensorView(data, total, dtype, buffers->in.device);
+  NamedTensors tensors{.in = buffers->in, .out = gathered.on_gpu};
+  tensors.in.device = tensors.out.device = own();
   return tensors;
 }
 
@@ -159,16 +155,12 @@ absl::Status NamedGpu::Divide(const TensorView& tensor, int divisor) {
 absl::Status NamedGpu::Leave(const NamedStep& step, std::span<const NamedBuffers* const> buffers, bool well) {
   absl::Status status;
   if (well && buffers.size() > 1) status = PackerOf(step).Unpack(buffer_);
-  status.Update(gpu_->Record(done_, stream_));
-  std::vector<device::Gpu::Stream> streams;
+  const NamedMarks* told = nullptr;
   for (const NamedBuffers* one : buffers) {
-    for (const Device& device : {one->in.device, one->out.device}) {
-      if (device.on_gpu()) streams.push_back(device.stream);
-    }
+    if (one->marks.get() == told) continue;  // a group's are one
+    told = one->marks.get();
+    status.Update(one->marks->End(stream_));
   }
-  std::ranges::sort(streams);
-  streams.erase(std::ranges::unique(streams).begin(), streams.end());
-  for (device::Gpu::Stream const stream : streams) status.Update(gpu_->Wait(stream, done_));
   return status;
 }
 

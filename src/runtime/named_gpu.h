@@ -1,6 +1,6 @@
 // NamedGpu: what named operations of tensors on a GPU need there. Their calls are made on a stream of its own, behind
 // what the program had queued when it submitted them: what it queues from then on, the rest of a backward pass perhaps,
-// is not waited for. Groups travel in a buffer.
+// is not waited for, and does not wait, before the program itself waits (NamedMarks). Groups travel in a buffer.
 #pragma once
 
 #include <array>
@@ -18,8 +18,7 @@
 #include "device/gpu.h"
 #include "device/tensor_packer.h"
 #include "fusion/negotiator.h"
-#include "gyre/arena.h"
-#include "runtime/gpu_marks.h"
+#include "gyre/tensor.h"
 
 namespace gyre::internal {
 
@@ -46,14 +45,15 @@ class NamedGpu {
   absl::StatusOr<NamedTensors> Enter(const NamedStep& step, std::span<const NamedBuffers* const> buffers);
 
   // The same of an allgather of `total` elements, which go to buffers->gathered; null: nothing goes in, and what comes
-  // out is dropped. Memory that `gathered` has is used where it is large enough, and else freed, which waits for it.
+  // out is dropped. Memory that `gathered` has is used where it is large enough. REQUIRES: nobody shares that, and it
+  // was last used on the input's stream.
   absl::StatusOr<NamedTensors> EnterGather(const NamedBuffers* buffers, DType dtype, int64_t total);
 
   // The tensor that Enter gave, divided by an integer.
   absl::Status Divide(const TensorView& tensor, int divisor);
 
-  // The call has ended, well or not. Results go to their tensors, if it has; what the program queues on the tensors'
-  // streams from now on comes after all that is queued here.
+  // The call has ended, well or not. Results go to their tensors, if it has ended well; what the program queues on the
+  // tensors' streams once their marks have arrived comes after all that is queued here.
   absl::Status Leave(const NamedStep& step, std::span<const NamedBuffers* const> buffers, bool well);
 
  private:
@@ -63,7 +63,6 @@ class NamedGpu {
 
   explicit NamedGpu(std::shared_ptr<device::Gpu> gpu) : gpu_(std::move(gpu)) {}
   absl::Status Open();
-  absl::Status After(const NamedBuffers& buffers);
   absl::StatusOr<void*> Reserve(int64_t bytes);
   absl::StatusOr<TensorView> Neutral(const NamedStep& step);
   absl::StatusOr<TensorView> Pack(const NamedStep& step, std::span<const NamedBuffers* const> buffers);
@@ -72,7 +71,7 @@ class NamedGpu {
 
   const std::shared_ptr<device::Gpu> gpu_;
   device::Gpu::Stream stream_ = nullptr;
-  device::Gpu::Event done_ = nullptr;  // on stream_
+  device::Gpu::Event done_ = nullptr;  // for the end
   void* buffer_ = nullptr;             // of one step at a time
   int64_t buffer_bytes_ = 0;
   std::vector<void*> outgrown_;  // buffers; freed at the end, for that may wait

@@ -20,15 +20,20 @@ using internal::NamedSignature;
 
 using Timeout = std::optional<std::chrono::milliseconds>;
 
+// Of what is submitted together.
+struct Common {
+  absl::Status refusal{};                                 // the first
+  std::shared_ptr<internal::NamedMarks> marks = nullptr;  // of tensors on a GPU
+};
+
 // Fills in what all kinds share. `call`: the same as a call of the communicator, to see whether its arguments are
 // right; wrong ones are announced as such, so that the other ranks do not wait.
-NamedRequest Checked(internal::Conductor& conductor, NamedRequest request, const Call& call, absl::Status& refusal) {
+NamedRequest Checked(internal::Conductor& conductor, NamedRequest request, const Call& call, Common& common) {
   const Communicator& communicator = conductor.communicator();
   absl::Status status = internal::Validate(call, communicator.rank(), communicator.size());
   if (status.ok() && DeviceOf(call).on_gpu()) {
-    auto marks = conductor.Mark(call);
-    status = marks.status();
-    if (marks.ok()) request.buffers.marks = *std::move(marks);
+    status = conductor.Mark(call, common.marks);
+    request.buffers.marks = common.marks;
     request.signature.on_gpu = status.ok();
   }
   if (request.name.empty()) status = absl::InvalidArgumentError("the name is empty");
@@ -37,12 +42,12 @@ NamedRequest Checked(internal::Conductor& conductor, NamedRequest request, const
   if (status.ok()) return request;
   request.signature.kind = NamedKind::kRefused;
   request.signature.count = 0;
-  if (refusal.ok()) refusal = Annotate(status, absl::StrCat("tensor '", request.name, "'"));
+  if (common.refusal.ok()) common.refusal = Annotate(status, absl::StrCat("tensor '", request.name, "'"));
   return request;
 }
 
 NamedRequest Reducing(internal::Conductor& conductor, std::string_view name, ConstTensorView in, TensorView out,
-                      const ReduceOptions& options, absl::Status& refusal) {
+                      const ReduceOptions& options, Common& common) {
   const Call call{.kind = CallKind::kAllReduce,
                   .in = in,
                   .out = out,
@@ -56,7 +61,7 @@ NamedRequest Reducing(internal::Conductor& conductor, std::string_view name, Con
                                  .count = in.count,
                                  .prescale = options.prescale,
                                  .postscale = options.postscale};
-  return Checked(conductor, {std::string(name), signature, {.in = in, .out = out}}, call, refusal);
+  return Checked(conductor, {std::string(name), signature, {.in = in, .out = out}}, call, common);
 }
 
 }  // namespace
@@ -79,9 +84,9 @@ NamedOperations::~NamedOperations() {
 
 Work NamedOperations::AllReduce(std::string_view name, ConstTensorView in, TensorView out,
                                 const ReduceOptions& options) {
-  absl::Status refusal;
-  std::vector<NamedRequest> requests = {Reducing(*conductor_, name, in, out, options, refusal)};
-  return conductor_->Submit(std::move(requests), refusal);
+  Common common;
+  std::vector<NamedRequest> requests = {Reducing(*conductor_, name, in, out, options, common)};
+  return conductor_->Submit(std::move(requests), common.refusal, common.marks);
 }
 
 Work NamedOperations::AllReduce(std::string_view name, TensorView in_out, const ReduceOptions& options) {
@@ -92,42 +97,47 @@ Work NamedOperations::AllReduce(std::span<const NamedTensor> group, const Reduce
   if (group.empty()) return Work();
   std::vector<std::string> names;
   for (const NamedTensor& tensor : group) names.push_back(tensor.name);
-  absl::Status refusal;
+  Common common;
   std::vector<NamedRequest> requests;
   for (const NamedTensor& tensor : group) {
-    requests.push_back(Reducing(*conductor_, tensor.name, tensor.view, tensor.view, options, refusal));
+    requests.push_back(Reducing(*conductor_, tensor.name, tensor.view, tensor.view, options, common));
     NamedSignature& signature = requests.back().signature;
     signature.group = group.size() > 1 ? internal::GroupOf(names) : 0;
     signature.group_size = static_cast<int32_t>(group.size());
     signature.group_index = static_cast<int32_t>(requests.size()) - 1;
   }
-  if (!refusal.ok()) {  // all or nothing: no rank may wait for what is left of it
+  if (!common.refusal.ok()) {  // all or nothing: no rank may wait for what is left of it
     for (NamedRequest& request : requests) {
       request.signature.kind = NamedKind::kRefused;
       request.signature.count = 0;
     }
   }
-  return conductor_->Submit(std::move(requests), refusal);
+  return conductor_->Submit(std::move(requests), common.refusal, common.marks);
 }
 
 Work NamedOperations::AllGather(std::string_view name, ConstTensorView in, Gathered& out, const CallOptions& options) {
+  const bool shared = out.memory.use_count() > 1;
+  if (shared || (out.memory != nullptr && out.on_gpu.device != in.device)) {  // who drives may not free it
+    out.memory.reset();
+    out.on_gpu = {};
+  }
   // Only the input can be wrong: as a broadcast's.
   const Call call{.kind = CallKind::kBroadcast, .in = in, .out = {}, .timeout = options.timeout};
   const NamedSignature signature{.kind = NamedKind::kAllGather, .dtype = in.dtype, .count = in.count};
-  absl::Status refusal;
+  Common common;
   std::vector<NamedRequest> requests = {
-      Checked(*conductor_, {std::string(name), signature, {.in = in, .out = {}, .gathered = &out}}, call, refusal)};
-  return conductor_->Submit(std::move(requests), refusal);
+      Checked(*conductor_, {std::string(name), signature, {.in = in, .out = {}, .gathered = &out}}, call, common)};
+  return conductor_->Submit(std::move(requests), common.refusal, common.marks);
 }
 
 Work NamedOperations::Broadcast(std::string_view name, TensorView in_out, int root, const CallOptions& options) {
   const Call call{.kind = CallKind::kBroadcast, .in = in_out, .out = in_out, .root = root, .timeout = options.timeout};
   const NamedSignature signature{
       .kind = NamedKind::kBroadcast, .dtype = in_out.dtype, .root = root, .count = in_out.count};
-  absl::Status refusal;
+  Common common;
   std::vector<NamedRequest> requests = {
-      Checked(*conductor_, {std::string(name), signature, {.in = in_out, .out = in_out}}, call, refusal)};
-  return conductor_->Submit(std::move(requests), refusal);
+      Checked(*conductor_, {std::string(name), signature, {.in = in_out, .out = in_out}}, call, common)};
+  return conductor_->Submit(std::move(requests), common.refusal, common.marks);
 }
 
 Work NamedOperations::Join(int* last_rank) {

@@ -95,9 +95,7 @@ class QuantizedExchange final : public CompressedExchange {
   absl::Status Flush(const ExchangePart& part) override {
     for (size_t i = 0; i < part.tensors.size(); ++i) {
       const std::span<float> kept = kept_[static_cast<size_t>(part.tensors[i])];
-      if (kept.empty()) continue;
-      RETURN_IF_ERROR(device_->Add(kept, part.values[i]));
-      RETURN_IF_ERROR(device_->Zero(kept));
+      if (!kept.empty()) RETURN_IF_ERROR(device_->Move(kept, part.values[i]));
     }
     return absl::OkStatus();
   }
@@ -221,13 +219,15 @@ class QuantizedExchange final : public CompressedExchange {
     ASSIGN_OR_RETURN(const std::span<float> scratch, device_->Scratch(2 * Padded(piece.count)));
     const auto count = static_cast<size_t>(piece.count);
     const auto sum = scratch.first(count), error = scratch.subspan(static_cast<size_t>(Padded(piece.count)), count);
-    RETURN_IF_ERROR(device_->Zero(scratch));
+    RETURN_IF_ERROR(device_->Zero(sum));
     for (int rank = 0; rank < settings_.ranks; ++rank) {
       const std::byte* const from = received_->there() + rank * receive_counts_[0] + offset;
       RETURN_IF_ERROR(device_->DequantizeAdd(KindFor(piece, kind_), from, piece.count, scale_, sum.data()));
     }
-    RETURN_IF_ERROR(device_->Quantize(second, sum.data(), keeps_error ? error.data() : nullptr, piece.count, 0, to));
-    return keeps_error ? device_->AddScaled(error, inverse, {kept(piece), count}) : absl::OkStatus();
+    if (!keeps_error) return device_->Quantize(second, sum.data(), nullptr, piece.count, 0, to);
+    RETURN_IF_ERROR(device_->Zero(error));
+    RETURN_IF_ERROR(device_->Quantize(second, sum.data(), error.data(), piece.count, 0, to));
+    return device_->AddScaled(error, inverse, {kept(piece), count});
   }
 
   // So that what follows is as well aligned.

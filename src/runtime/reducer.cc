@@ -124,6 +124,10 @@ absl::Status GradientReducer::RestoreCompression(std::span<const std::span<const
   return state_->RestoreCompression(saved);
 }
 
+Communicator& GradientReducer::communicator() const {
+  return state_->communicator();
+}
+
 int GradientReducer::size() const {
   return state_->size();
 }

@@ -484,7 +484,10 @@ absl::Status GradientReducer::State::LookOnGpu(StepSummary& summary) {
   return on_gpu_->Scale(step_->parts(), scale);
 }
 
+// What was queued on a GPU is yet to be done, and who learns of the failure uses the gradients for something else. An
+// error there is of less interest.
 absl::Status GradientReducer::State::Fail(absl::Status status) {
+  if (on_gpu_ != nullptr) (void)on_gpu_->Finish();
   failure_ = status;
   failed_.store(true);
   return status;

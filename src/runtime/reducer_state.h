@@ -59,6 +59,7 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   std::vector<std::byte> SaveCompression() const;
   absl::Status RestoreCompression(std::span<const std::span<const std::byte>> saved);
 
+  Communicator& communicator() const { return *communicator_; }
   int size() const { return registry_.size(); }
   bool planned() const { return planned_; }
   std::string plan() const { return fusion::ToText({tensors_, plan_}); }

@@ -78,13 +78,21 @@ absl::Status RowsOnGpu::Check(const RowsView& given) const {
   return given.values.count == 0 ? absl::OkStatus() : CheckHere(given.values.device);
 }
 
+// Copies to or from the piece, which is the pool's again where that could not be queued.
+absl::Status RowsOnGpu::Queue(device::PinnedPool::Piece* piece, void* to, const void* from, int64_t bytes,
+                              void* stream) {
+  const absl::Status copied = gpu_->Copy(to, from, bytes, stream);
+  if (copied.ok()) return gpu_->Record(piece->copied, stream);
+  pool_.Give(piece);
+  return copied;
+}
+
 absl::StatusOr<RowsOnGpu::Pending> RowsOnGpu::Copy(const RowsView& given) {
   const ConstTensorView& values = given.values;
   Pending pending{.rows = {given.rows.begin(), given.rows.end()}, .count = values.count, .dtype = values.dtype};
   if (values.count == 0) return pending;
   ASSIGN_OR_RETURN(pending.values, pool_.Take(values.bytes()));
-  RETURN_IF_ERROR(gpu_->Copy(pending.values->memory, values.data, values.bytes(), values.device.stream));
-  RETURN_IF_ERROR(gpu_->Record(pending.values->copied, values.device.stream));
+  RETURN_IF_ERROR(Queue(pending.values, pending.values->memory, values.data, values.bytes(), values.device.stream));
   return pending;
 }
 
@@ -147,8 +155,7 @@ absl::Status RowsOnGpu::BringOne(Gradient& gradient, const RowsView& rows) {
   RETURN_IF_ERROR(MakeRoom(gradient, bytes));
   ASSIGN_OR_RETURN(device::PinnedPool::Piece* const piece, pool_.Take(bytes));
   std::memcpy(piece->memory, rows.values.data, static_cast<size_t>(bytes));
-  RETURN_IF_ERROR(gpu_->Copy(gradient.result, piece->memory, bytes, gradient.stream));
-  RETURN_IF_ERROR(gpu_->Record(piece->copied, gradient.stream));
+  RETURN_IF_ERROR(Queue(piece, gradient.result, piece->memory, bytes, gradient.stream));
   pool_.Give(piece);
   return gpu_->Record(gradient.queued, gradient.stream);
 }

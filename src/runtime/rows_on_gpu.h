@@ -20,7 +20,8 @@
 namespace gyre::internal {
 
 // Check and Give may be called for different gradients at once, also while others arrive; everything else needs the
-// object to itself. Nothing here waits for the GPU but the end (PinnedPool).
+// object to itself. Nothing here waits for the GPU but Scatter, for the copy of a table, and the end, for what was
+// queued here, 2 s at most, and then likewise for what is on its way to or from the host (PinnedPool).
 class RowsOnGpu {
  public:
   // For so many tensors of the reducer's.
@@ -70,6 +71,7 @@ class RowsOnGpu {
   };
 
   absl::Status CheckHere(const Device& device) const;
+  absl::Status Queue(device::PinnedPool::Piece* piece, void* to, const void* from, int64_t bytes, void* stream);
   absl::StatusOr<Pending> Copy(const RowsView& given);
   absl::StatusOr<bool> AreThere(const std::vector<int>& places);
   std::vector<Pending> TakePending(int place);

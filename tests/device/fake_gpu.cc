@@ -275,14 +275,14 @@ absl::Status FakeGpu::CheckNotCaptured(Stream stream) const {
   return absl::FailedPreconditionError("the stream is being captured");
 }
 
+// One that fails leaves the event as it was, as CUDA's does.
 absl::Status FakeGpu::Record(Event event, Stream stream) {
   RETURN_IF_ERROR(CheckNotCaptured(stream));
   auto gate = std::make_shared<Gate>();
-  {
-    std::lock_guard lock(mutex_);
-    events_[event] = gate;
-  }
-  return Queue(stream, {.work = [gate] { gate->open = true; }, .after = nullptr});
+  RETURN_IF_ERROR(Queue(stream, {.work = [gate] { gate->open = true; }, .after = nullptr}));
+  std::lock_guard lock(mutex_);
+  events_[event] = std::move(gate);
+  return absl::OkStatus();
 }
 
 absl::Status FakeGpu::Wait(Stream stream, Event event) {

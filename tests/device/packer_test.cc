@@ -122,6 +122,23 @@ TEST_P(PackerTest, PinnedPiecesAreUsedAgain) {
 INSTANTIATE_TEST_SUITE_P(Gpus, PackerTest, testing::Values("fake", "cuda"),
                          [](const auto& info) { return info.param; });
 
+TEST(PinnedPool, SizesThatGrowLeaveFewBehind) {
+  const auto gpu = std::make_shared<FakeGpu>();
+  {
+    PinnedPool pool(gpu);
+    for (int64_t pages = 1; pages <= 64; ++pages) {
+      PinnedPool::Piece* const piece = *pool.Take(pages * 4096 - 5);
+      EXPECT_GE(piece->bytes, pages * 4096 - 5);
+      pool.Give(piece);
+    }
+    EXPECT_EQ(gpu->pinned(), 127 * 4096);
+    PinnedPool::Piece* const least = *pool.Take(100);
+    EXPECT_EQ(least->bytes, 4096);
+    pool.Give(least);
+  }
+  EXPECT_EQ(gpu->pinned(), 0);
+}
+
 TEST(PinnedPool, APieceIsNobodysUntilItsCopyWasDone) {
   const auto gpu = std::make_shared<FakeGpu>();
   Gpu::Stream const stream = *gpu->CreateStream();

@@ -245,7 +245,8 @@ TEST(Negotiation, WhatIsFused) {
   };
   const std::vector<internal::NamedPart> group = parts(GroupOnGpu({5, 8, 9, internal::kMostFusedBytes / 4 - 20}));
   const auto fuses = [&](size_t so_many, const NamedSignature& next) {
-    return internal::Fuses(std::span(group).first(so_many), next);
+    const auto before = std::span(group).first(so_many);
+    return internal::Fuses(before.back().call.signature, internal::PlacesOf(before).back(), next);
   };
   EXPECT_TRUE(fuses(1, group[1].call.signature));
   EXPECT_TRUE(fuses(2, group[2].call.signature));
@@ -262,9 +263,10 @@ TEST(Negotiation, WhatIsFused) {
   }
   std::vector<internal::NamedPart> others = parts(GroupOnGpu({5, 8}));
   for (internal::NamedPart& part : others) part.call.signature.op = ReduceOp::kAdasum;
-  EXPECT_FALSE(internal::Fuses(std::span(others).first(1), others[1].call.signature)) << "of whole tensors";
+  EXPECT_FALSE(internal::Fuses(others[0].call.signature, 8, others[1].call.signature)) << "of whole tensors";
   others = parts(GroupOnGpu({std::numeric_limits<int64_t>::max() / 8, 1}));
-  EXPECT_FALSE(internal::Fuses(std::span(others).first(1), others[1].call.signature));
+  EXPECT_FALSE(internal::Fuses(others[0].call.signature, internal::NextPlace(0, others[0].call.signature),
+                               others[1].call.signature));
 }
 
 TEST(Negotiation, MixedDevicesAreNamed) {

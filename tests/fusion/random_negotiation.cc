@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "fusion/fused_calls.h"
 #include "fusion/negotiation_world.h"
 
 namespace gyre {
@@ -36,7 +37,7 @@ class RandomNegotiation {
     dynamic_ = OneIn(4);
     joins_ = OneIn(4);
     late_ = OneIn(4);
-    fused_ = !joins_ && OneIn(3);
+    fused_ = OneIn(3);
     const int fault = Between(0, 3);
     if (fault == 1) fault_ = Fault::kMismatch;
     if (fault == 2) fault_ = Fault::kMissing;
@@ -73,12 +74,22 @@ class RandomNegotiation {
                                .dtype = static_cast<DType>(Between(0, kDTypeCount - 1)),
                                .op = static_cast<ReduceOp>(Between(0, kReduceOpCount - 1)),
                                .count = Between(0, 100)};
-      if (fused_) signature = {.count = signature.count, .on_gpu = true};
+      if (fused_) signature = OnGpu();
       // A root that has joined would be a fault of its own; a rank's own counts are drawn below.
       signature.root = joins_ ? longest_ : Between(0, size_ - 1);
       operations.emplace_back(absl::StrCat(prefix, i), signature);
     }
     return operations;
+  }
+
+  // Next to each other, some fit into one call, some do not.
+  NamedSignature OnGpu() {
+    const int64_t most = internal::kMostFusedBytes / DTypeSize(DType::kF32);
+    return {.kind = OneIn(6) ? NamedKind::kAllGather : NamedKind::kAllReduce,
+            .dtype = OneIn(6) ? DType::kF64 : DType::kF32,
+            .op = OneIn(6) ? ReduceOp::kMax : ReduceOp::kSum,
+            .count = OneIn(6) ? most - Between(0, 200) : Between(0, 100),
+            .on_gpu = true};
   }
 
   // Cuts operations into single ones and groups, alike on all ranks.
@@ -106,7 +117,8 @@ class RandomNegotiation {
   void MakePrograms() {
     longest_ = Between(0, size_ - 1);
     for (int rank = 0; rank < size_; ++rank) {
-      lengths_.push_back(joins_ && rank != longest_ ? Between(0, steps_) : steps_);
+      // Who joins without ever having brought a tensor on a GPU would be a fault of its own.
+      lengths_.push_back(joins_ && rank != longest_ ? Between(fused_ ? 1 : 0, steps_) : steps_);
     }
     // An operation that fails for want of a rank needs all the others to be there.
     if (joins_) fault_ = Fault::kNone;

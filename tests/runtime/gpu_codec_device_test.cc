@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "device/fake_gpu.h"
+#include "device/gpu_wait.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "runtime/compressed_exchange.h"
@@ -132,6 +133,18 @@ TEST_F(GpuCodecDeviceTest, WhatGoesDenseTakesAlongWhatWasKept) {
   }
 }
 
+// Buckets that the model keeps dense cost no memory for choices that nobody makes.
+TEST_F(GpuCodecDeviceTest, WhatGoesDenseTakesNoMemoryWithoutMomentum) {
+  const Gradients gradients = Make(*device_);
+  Put(gradients, 1);
+  const auto exchange = *MakeCompressedExchange(TopK{.sparsity = 0.9}, Settings(), device_);
+  exchange->BeginStep(1, 0);
+  const size_t allocations = gpu_->allocations();
+  ASSERT_THAT(exchange->Flush(gradients.part()), IsOk());
+  EXPECT_EQ(gpu_->allocations(), allocations);
+  EXPECT_EQ(Get(gradients.matrix), ValuesOf(kCount, 1));
+}
+
 // On GPUs there are no regions: all ranks add up what all have sent, as so many would on hosts that were told to.
 TEST_F(GpuCodecDeviceTest, ManyRanksAddUpAllPayloads) {
   constexpr int kRanks = kMostGathered + 2;
@@ -197,6 +210,51 @@ TEST_F(GpuCodecDeviceTest, AParcelThatCannotGrowStaysAsItIs) {
   ASSERT_THAT(other, IsOk());
   opened_.rings->Give(*std::move(other), false);
   EXPECT_LE(gpu_->pinned(), before + (1 << 20));
+}
+
+// Calls that are staged give their pinned memory back before it has been copied to their tensors.
+TEST_F(GpuCodecDeviceTest, AParcelDoesNotWriteToWhatACallHasYetToCopy) {
+  constexpr size_t kBytes = 8192;
+  std::vector<std::byte> result(kBytes);
+  auto ring = *opened_.rings->Take(kBytes);
+  const staged::Ring::Slot& slot = ring->slots[0];
+  device::Gpu::Stream const back = ring->back;
+  gpu_->Hold(back, true);
+  std::memset(slot.memory, 0x11, kBytes);
+  ASSERT_THAT(gpu_->Copy(result.data(), slot.memory, kBytes, back), IsOk());
+  ASSERT_THAT(gpu_->Record(slot.copied_back, back), IsOk());
+  opened_.rings->Give(std::move(ring), false);
+  const auto parcel = device_->MakeParcel();
+  ASSERT_THAT(parcel->Resize(kBytes), IsOk());
+  std::memset(parcel->here(), 0x22, kBytes);
+  gpu_->Hold(back, false);
+  gpu_->Free(nullptr);
+  EXPECT_EQ(std::ranges::count(result, std::byte{0x11}), std::ssize(result));
+}
+
+TEST_F(GpuCodecDeviceTest, ParcelsUsePinnedMemoryThatIsIdle) {
+  opened_.rings->Give(*opened_.rings->Take(8192), false);
+  const int64_t pinned = gpu_->pinned();
+  const auto parcel = device_->MakeParcel();
+  ASSERT_THAT(parcel->Resize(8000), IsOk());
+  EXPECT_EQ(gpu_->pinned(), pinned);
+}
+
+// As long as a slot of staged calls, whose rings have several.
+TEST_F(GpuCodecDeviceTest, AParcelPinsOneSlot) {
+  const staged::Sizes& sizes = opened_.rings->sizes();
+  const auto parcel = device_->MakeParcel();
+  ASSERT_THAT(parcel->Resize(sizes.slot_bytes), IsOk());
+  EXPECT_LT(gpu_->pinned(), 2 * sizes.slot_bytes);
+}
+
+// As that of a reducer that does not compress.
+TEST_F(GpuCodecDeviceTest, TheEndOfADeviceWithoutMemoryWaitsForNothing) {
+  gpu_->Stall(true);
+  const auto begin = std::chrono::steady_clock::now();
+  device_.reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, device::kLongestRest / 2);
+  gpu_->Stall(false);
 }
 
 TEST_F(GpuCodecDeviceTest, DamagedPayloadsAreNamedWithTheirRank) {

@@ -1,10 +1,8 @@
-// Operations by name on tensors that are on GPUs, which do what is queued late: nothing here waits for them but the
-// comparison at the end of each step.
+// Operations by name on tensors that are on GPUs: what comes of them.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -15,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
-#include "runtime/gpu_fixture.h"
+#include "runtime/gpu_named_fixture.h"
 
 namespace gyre {
 namespace {
@@ -23,75 +21,27 @@ namespace {
 using absl::StatusCode;
 using support::GpuRank;
 using support::HostSizes;
+using support::HostValues;
 using support::IsOk;
+using support::MakeNamed;
 using support::MatchesStatus;
+using support::Owner;
 using support::RunOnGpus;
+using support::Sums;
+using support::Values;
 
-// What a test has on the host for its GPU to copy from and to.
-class HostValues {
- public:
-  explicit HostValues(GpuRank& rank) : rank_(rank) {}
-
-  // Writes the tensor, on its stream.
-  template <typename T>
-  void Put(const TensorView& to, std::vector<T> values) {
-    rank_.Put(to, Keep(std::move(values)).data());
-  }
-
-  // Queues a copy of what is there now, compared by Compare.
-  template <typename T>
-  void Expect(const TensorView& from, std::vector<T> values) {
-    std::vector<T>& got = Keep(std::vector<T>(values.size()));
-    rank_.Get(from, got.data());
-    checks_.push_back([&got, values = std::move(values)] { EXPECT_EQ(got, values); });
-  }
-
-  void Compare(const std::vector<void*>& streams) {
-    for (void* const stream : streams) rank_.Settle(stream);
-    for (const auto& check : std::exchange(checks_, {})) check();
-  }
-
- private:
-  template <typename T>
-  std::vector<T>& Keep(std::vector<T> values) {
-    auto kept = std::make_shared<std::vector<T>>(std::move(values));
-    kept_.push_back(kept);
-    return *kept;
-  }
-
-  GpuRank& rank_;
-  std::vector<std::shared_ptr<void>> kept_;
-  std::vector<std::function<void()>> checks_;
+// Alone; by way of the host; by IPC, where ranks of a host share a GPU; and so on each host, and then over both.
+struct Where {
+  HostSizes hosts;
+  Owner owner = Owner::kRank;
 };
-
-std::vector<float> Values(int rank, int tensor, int step, int64_t count) {
-  std::vector<float> values(static_cast<size_t>(count));
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = static_cast<float>(rank + tensor * 3 + step + static_cast<int>(i % 5));
-  }
-  return values;
-}
-
-std::vector<float> Sums(int ranks, int tensor, int step, int64_t count) {
-  std::vector<float> sums(static_cast<size_t>(count));
-  for (int rank = 0; rank < ranks; ++rank) {
-    const std::vector<float> values = Values(rank, tensor, step, count);
-    for (size_t i = 0; i < sums.size(); ++i) sums[i] += values[i];
-  }
-  return sums;
-}
-
-std::unique_ptr<NamedOperations> MakeNamed(GpuRank& rank) {
-  auto named = NamedOperations::Create(rank.world());
-  EXPECT_THAT(named, IsOk());
-  return named.ok() ? *std::move(named) : nullptr;
-}
+const std::vector<Where> kEverywhere = {{{1}}, {{3}}, {{1, 1}}, {{2, 1}}, {{3}, Owner::kHost}, {{2, 2}, Owner::kHost}};
 
 TEST(GpuNamedTest, AnyOrderOnTwoStreamsBeforeAndAfterItIsFrozen) {
   constexpr int kSteps = 9, kTensors = 5;
   for (unsigned seed = 0; seed < 3; ++seed) {
-    for (const HostSizes& hosts : {HostSizes{1}, HostSizes{3}, HostSizes{1, 1}, HostSizes{2, 1}}) {
-      RunOnGpus(hosts, seed, [&](GpuRank& rank) {
+    for (const auto& [hosts, owner] : kEverywhere) {
+      const auto body = [&](GpuRank& rank) {
         void* const other = *rank.gpu->CreateStream();
         {
           const auto named = MakeNamed(rank);
@@ -139,39 +89,15 @@ TEST(GpuNamedTest, AnyOrderOnTwoStreamsBeforeAndAfterItIsFrozen) {
           ASSERT_THAT(rank.world().Barrier(), IsOk());
         }
         rank.gpu->DestroyStream(other);
-      });
+      };
+      RunOnGpus(hosts, seed, body, owner);
     }
   }
 }
 
-// As when a backward pass goes on behind a gradient that was submitted.
-TEST(GpuNamedTest, WhatIsQueuedAfterASubmissionIsNotWaitedFor) {
-  RunOnGpus({2}, 5, [](GpuRank& rank) {
-    const auto named = MakeNamed(rank);
-    ASSERT_NE(named, nullptr);
-    HostValues values(rank);
-    void* const held = *rank.gpu->CreateStream();
-    auto tensor = rank.Tensor(DType::kF32, 900, rank.stream);
-    const auto late = rank.gpu->CreateEvent();
-    ASSERT_THAT(late, IsOk());
-    rank.gpu->Hold(held, true);
-    ASSERT_THAT(rank.gpu->Record(*late, held), IsOk());
-    values.Put(tensor.view, Values(rank.rank.rank, 1, 0, 900));
-    Work work = named->AllReduce("a", tensor.view);
-    ASSERT_THAT(rank.gpu->Wait(rank.stream, *late), IsOk());
-    ASSERT_THAT(work.Wait(), IsOk());
-    rank.gpu->Hold(held, false);
-    values.Expect(tensor.view, Sums(2, 1, 0, 900));
-    values.Compare({rank.stream});
-    rank.gpu->DestroyEvent(*late);
-    rank.gpu->DestroyStream(held);
-    ASSERT_THAT(rank.world().Barrier(), IsOk());
-  });
-}
-
 TEST(GpuNamedTest, GathersAndBroadcasts) {
-  for (const HostSizes& hosts : {HostSizes{3}, HostSizes{1, 1}}) {
-    RunOnGpus(hosts, 7, [](GpuRank& rank) {
+  for (const auto& [hosts, owner] : kEverywhere) {
+    const auto body = [](GpuRank& rank) {
       const auto named = MakeNamed(rank);
       ASSERT_NE(named, nullptr);
       HostValues values(rank);
@@ -179,7 +105,7 @@ TEST(GpuNamedTest, GathersAndBroadcasts) {
       Gathered gathered;
       auto mine = rank.Tensor(DType::kF32, 100 * (me + 1), rank.stream);
       for (int step = 0; step < 3; ++step) {
-        const std::byte* const before = gathered.on_gpu.data();
+        const void* const before = gathered.on_gpu.data;
         values.Put(mine.view, Values(me, 2, step, mine.view.count));
         const ConstTensorView part = mine.view.Slice(0, step == 1 ? 7 : mine.view.count);
         ASSERT_THAT(named->AllGather("g", part, gathered).Wait(), IsOk());
@@ -190,9 +116,9 @@ TEST(GpuNamedTest, GathersAndBroadcasts) {
           const std::vector<float> theirs = Values(rank_there, 2, step, count);
           all.insert(all.end(), theirs.begin(), theirs.end());
         }
-        EXPECT_EQ(gathered.on_gpu.device(), mine.view.device);
-        EXPECT_TRUE(step == 0 || gathered.on_gpu.data() == before) << "its memory is used again";
-        const TensorView there(gathered.on_gpu.data(), std::ssize(all), DType::kF32, gathered.on_gpu.device());
+        EXPECT_EQ(gathered.on_gpu.device, mine.view.device);
+        EXPECT_TRUE(step == 0 || gathered.on_gpu.data == before) << "its memory is used again";
+        const TensorView there(gathered.on_gpu.data, std::ssize(all), DType::kF32, gathered.on_gpu.device);
         values.Expect(there, all);
         values.Compare({rank.stream});
       }
@@ -210,13 +136,14 @@ TEST(GpuNamedTest, GathersAndBroadcasts) {
       ASSERT_THAT(named->BroadcastObject("object", object, root), IsOk());
       EXPECT_EQ(object, std::vector<std::byte>(1001, std::byte(7)));
       ASSERT_THAT(rank.world().Barrier(), IsOk());
-    });
+    };
+    RunOnGpus(hosts, 7, body, owner);
   }
 }
 
 TEST(GpuNamedTest, AJoinedRankContributesWhatIsNeutral) {
-  for (const HostSizes& hosts : {HostSizes{3}, HostSizes{1, 1}}) {
-    RunOnGpus(hosts, 11, [](GpuRank& rank) {
+  for (const auto& [hosts, owner] : kEverywhere) {
+    const auto body = [](GpuRank& rank) {
       const auto named = MakeNamed(rank);
       ASSERT_NE(named, nullptr);
       HostValues values(rank);
@@ -259,7 +186,7 @@ TEST(GpuNamedTest, AJoinedRankContributesWhatIsNeutral) {
         values.Expect(integers.view, std::vector<int32_t>(33, (of_ranks + 2 * has) / has));
         values.Expect(more.view, std::vector<int32_t>(5, (of_ranks + 3 * has) / has));
         values.Expect(weights.view, Values(size - 1, 5, step, 9));
-        const TensorView there(gathered.on_gpu.data(), std::ssize(all), DType::kF32, gathered.on_gpu.device());
+        const TensorView there(gathered.on_gpu.data, std::ssize(all), DType::kF32, gathered.on_gpu.device);
         values.Expect(there, all);
         values.Compare({rank.stream, nullptr});
       }
@@ -267,12 +194,13 @@ TEST(GpuNamedTest, AJoinedRankContributesWhatIsNeutral) {
       ASSERT_THAT(named->Join(&last).Wait(), IsOk());
       EXPECT_EQ(last, size - 1);
       ASSERT_THAT(rank.world().Barrier(), IsOk());
-    });
+    };
+    RunOnGpus(hosts, 11, body, owner);
   }
 }
 
 TEST(GpuNamedTest, WhatIsNotAlikeIsNamed) {
-  RunOnGpus({2}, 1, [](GpuRank& rank) {
+  const auto body = [](GpuRank& rank) {
     const auto named = MakeNamed(rank);
     ASSERT_NE(named, nullptr);
     auto tensor = rank.Tensor(DType::kF32, 10, rank.stream);
@@ -287,8 +215,8 @@ TEST(GpuNamedTest, WhatIsNotAlikeIsNamed) {
       EXPECT_EQ(host, std::vector<float>(10, 1.0f));
       // Wrong on one rank: the other need not wait for it.
       const auto refused = [&](const TensorView& wrong, const std::string& why) {
-        EXPECT_THAT(named->AllReduce("y", second ? wrong : tensor.view).Wait().message(),
-                    testing::HasSubstr(second ? why : "a call with wrong arguments"));
+        EXPECT_THAT(named->AllReduce("y", second ? wrong : tensor.view).Wait(),
+                    MatchesStatus(StatusCode::kInvalidArgument, second ? why.c_str() : "a call with wrong arguments"));
       };
       refused(TensorView(tensor.view.data, 10, DType::kF32, {.gpu = 1}), "is on GPU 1; those before it were on GPU 0");
       refused(TensorView(tensor.view.data, 10, DType::kF32, rank.on(reinterpret_cast<void*>(uintptr_t{2}))),
@@ -307,7 +235,8 @@ TEST(GpuNamedTest, WhatIsNotAlikeIsNamed) {
     EXPECT_GE(named->statistics().freezes, 1);
     ASSERT_THAT(rank.world().Barrier(), IsOk());
     rank.gpu->DestroyStream(captured);
-  });
+  };
+  for (const Owner owner : {Owner::kRank, Owner::kHost}) RunOnGpus({2}, 1, body, owner);
 }
 
 TEST(GpuNamedTest, WhoJoinsWithoutATensorOnAGpuHasNothingToContribute) {

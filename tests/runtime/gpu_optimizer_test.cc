@@ -1,6 +1,7 @@
 // DistributedOptimizer with weights on GPUs, which do what is queued late: nothing here waits for them but the
 // comparison at the end.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
@@ -240,6 +241,116 @@ TEST(GpuOptimizerTest, LeavesWeightsAloneInSkippedAndAddedUpSteps) {
       }
     }
   });
+}
+
+// With a Dgc: a matrix whose results are velocities, a vector that goes along, and a table whose gradient is rows. The
+// same program trains on the host and on the GPU.
+class CompressedTwins {
+ public:
+  static constexpr int64_t kRows = 40, kWidth = 3;
+
+  explicit CompressedTwins(GpuRank& rank) : rank_(rank) {
+    for (const auto& shape : kShapes) {
+      const int64_t count = shape[0] * (shape.size() > 1 ? shape[1] : 1);
+      there_.push_back(rank.Tensor(DType::kF32, count, rank.stream));
+      here_.emplace_back(static_cast<size_t>(count), 1.0f);
+      rank.Put(there_.back().view, here_.back().data());
+    }
+    rank.Settle(rank.stream);
+  }
+
+  absl::Status Start(const OptimizerConfig& rule, const Dgc& dgc) {
+    for (auto* const optimizer : {&host, &gpu}) {
+      auto made = DistributedOptimizer::Create(
+          rank_.world(), rule, ReducerOptions{.compression = Compression(dgc), .always_compress = true});
+      if (!made.ok()) return made.status();
+      *optimizer = *std::move(made);
+      const Device device = optimizer == &gpu ? rank_.device() : Device();
+      const auto weights = [&](size_t p) {
+        return device.on_gpu() ? Replica::Span(there_[p].view) : std::span(here_[p]);
+      };
+      for (const size_t p : {0, 1}) {
+        const auto added = (*optimizer)->Register(p == 0 ? "matrix" : "vector", weights(p), kShapes[p], device);
+        if (!added.ok()) return added.status();
+      }
+      const auto added = (*optimizer)->RegisterRows("table", weights(2), kRows, device);
+      if (!added.ok()) return added.status();
+      if (absl::Status started = (*optimizer)->Start(); !started.ok()) return started;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Step(int step) {
+    absl::Status status;
+    for (int p = 0; p < 2; ++p) {
+      const std::span<float> home = host->gradient(p), away = gpu->gradient(p);
+      std::ranges::generate(home, [&, i = 0]() mutable { return ValueOf(p, i++, step); });
+      rank_.Put(TensorView(away.data(), std::ssize(away), DType::kF32, rank_.device()), home.data());
+      rank_.Settle(rank_.stream);
+      status.Update(host->Ready(p));
+      status.Update(gpu->Ready(p));
+    }
+    const std::vector<int64_t> rows = {step % 7, 11 + rank_.rank, 3};
+    std::vector<float> values(rows.size() * kWidth);
+    std::ranges::generate(values, [&, i = 0]() mutable { return ValueOf(2, i++, step); });
+    const auto given = rank_.Tensor(DType::kF32, std::ssize(values), rank_.stream);
+    rank_.Put(given.view, values.data());
+    status.Update(host->ReadyRows(2, rows, values));
+    status.Update(gpu->ReadyRows(2, rows, given.view));
+    status.Update(host->Step().status());
+    status.Update(gpu->Step().status());
+    return status;
+  }
+
+  void Compare() {
+    for (size_t p = 0; p < here_.size(); ++p) {
+      std::vector<float> got(here_[p].size());
+      rank_.Get(there_[p].view, got.data());
+      rank_.Settle(rank_.stream);
+      EXPECT_EQ(got, here_[p]) << "parameter " << p;
+    }
+    EXPECT_EQ(gpu->Save(), host->Save());
+  }
+
+  std::unique_ptr<DistributedOptimizer> host, gpu;
+
+ private:
+  static inline const std::vector<std::vector<int64_t>> kShapes = {{41, 53}, {1000}, {kRows, kWidth}};
+
+  float ValueOf(int p, int i, int step) const {
+    return static_cast<float>(std::sin(0.1 * i + 1.7 * step + 3.1 * rank_.rank + 0.3 * p));
+  }
+
+  GpuRank& rank_;
+  std::vector<GpuRank::Memory> there_;
+  std::vector<std::vector<float>> here_;
+};
+
+TEST(GpuOptimizerTest, VelocitiesAndRowsUpdateWeightsAsOnTheHost) {
+  struct Case {
+    OptimizerConfig rule;
+    Dgc dgc;
+  };
+  const std::vector<Case> cases = {
+      {Momentum{.learning_rate = 0.5f, .momentum = 0.5f}, Dgc{.sparsity = 0.9, .momentum = 0.5f}},
+      {Momentum{.momentum = 0.5f, .nesterov = true, .weight_decay = 0.1f},
+       Dgc{.sparsity = 0.9, .momentum = 0.5f, .nesterov = true}},
+      {Sgd{.learning_rate = 0.5f, .weight_decay = 0.1f}, Dgc{.sparsity = 0.9, .momentum = 0}}};
+  for (unsigned seed = 0; seed < cases.size(); ++seed) {
+    for (const HostSizes& hosts : {HostSizes{2}, HostSizes{1, 1}}) {
+      RunOnGpus(hosts, seed, [&](GpuRank& rank) {
+        CompressedTwins twins(rank);
+        ASSERT_THAT(twins.Start(cases[seed].rule, cases[seed].dgc), IsOk());
+        EXPECT_EQ(twins.gpu->reducer().carries_momentum(0), cases[seed].dgc.momentum > 0);
+        EXPECT_FALSE(twins.gpu->reducer().carries_momentum(2));
+        for (int step = 1; step <= 5; ++step) {
+          ASSERT_THAT(twins.Step(step), IsOk());
+          twins.Compare();
+        }
+        ASSERT_THAT(rank.world().Barrier(), IsOk());
+      });
+    }
+  }
 }
 
 TEST(GpuOptimizerTest, HostAndGpuAreNotMixed) {

@@ -1,7 +1,9 @@
 // GradientReducer on GPUs: no step here waits for the GPU before what it has queued is compared, at the end.
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <optional>
 #include <string>
@@ -240,6 +242,36 @@ TEST(GpuReducerTest, AGpuThatHangsEndsTheStep) {
     rank.gpu->Stall(false);
     rank.gpu->Free(nullptr);
   });
+}
+
+// The results of one bucket are on their way to memory of the program's own when the other one's gradient does not
+// come; the program goes on with that memory.
+TEST(GpuReducerTest, WhatAFailedStepHasQueuedComesBeforeWhatTheProgramDoesNext) {
+  for (const Compression& compression : {Compression(NoCompression{}), Compression(Int8{})}) {
+    RunOnGpus({2}, 8, [&](GpuRank& rank) {
+      const std::vector<int64_t> shape = {41, 53};
+      const int64_t count = shape[0] * shape[1];
+      auto reducer = *GradientReducer::Create(rank.world(), {.bucket_bytes = 1000,
+                                                             .compression = compression,
+                                                             .always_compress = true,
+                                                             .timeout = std::chrono::milliseconds(500)});
+      for (const char* const name : {"second", "first"}) {  // the last to be registered is the first to be reduced
+        ASSERT_THAT(reducer->Register(name, shape, DType::kF32, rank.device()), IsOk());
+      }
+      ASSERT_THAT(reducer->Start(), IsOk());
+      const auto own = rank.Tensor(DType::kF32, count, rank.stream);
+      std::vector<float> values(static_cast<size_t>(count), 1.0f);
+      rank.Put(own.view, values.data());
+      ASSERT_THAT(reducer->Ready(1, own.view), IsOk());
+      EXPECT_FALSE(reducer->Wait().ok());
+      ASSERT_THAT(rank.gpu->Zero(own.view.data, own.view.bytes(), rank.stream), IsOk());
+      rank.Settle(rank.stream);
+      rank.gpu->Free(nullptr);  // does all that is queued
+      rank.Get(own.view, values.data());
+      rank.Settle(rank.stream);
+      EXPECT_EQ(std::ranges::count(values, 0.0f), count);
+    });
+  }
 }
 
 TEST(GpuReducerTest, AGpuThatFailsEndsTheStepOnAllRanks) {

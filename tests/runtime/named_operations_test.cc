@@ -85,6 +85,17 @@ TEST_P(Named, AnyOrderFromSeveralThreads) {
   });
 }
 
+TEST_P(Named, AdasumIsTheCommunicators) {
+  Run([](Communicator& world, NamedOperations& named) {
+    for (int step = 0; step < 3; ++step) {
+      std::vector<float> values = Values(world.rank(), 3, step), expected = values;
+      ASSERT_THAT(world.AllReduce(expected, {.op = ReduceOp::kAdasum}), IsOk());
+      ASSERT_THAT(named.AllReduce("a", values, {.op = ReduceOp::kAdasum}).Wait(), IsOk());
+      EXPECT_EQ(values, expected);
+    }
+  });
+}
+
 TEST_P(Named, AFrozenOrderTakesNoMessages) {
   Run([](Communicator& world, NamedOperations& named) {
     const auto step = [&](int number) {

@@ -1,7 +1,6 @@
 #include "collectives/gpu_hierarchical/backend.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "collectives/gpu_hierarchical/operation.h"
 
@@ -24,13 +23,17 @@ std::shared_ptr<Pollable> Backend::Make(const GpuCall& call) {
   return std::make_shared<Operation>(shared_from_this(), call);
 }
 
-absl::Status Backend::BreakLike(const absl::Status& within_host, const std::string& context) const {
-  if (host_.group().node().closed()) return within_host;
-  // What begins after the communicator was broken does not say for what.
-  const auto cause = absl::IsFailedPrecondition(within_host) ? members_.FindCause(context) : std::nullopt;
-  if (!cause) return team().BreakLike(within_host);
+absl::Status Backend::Explain(const absl::Status& part, const std::string& context) const {
+  if (!absl::IsFailedPrecondition(part) || host_.group().node().closed()) return part;
+  const auto cause = members_.FindCause(context);
+  if (!cause) return part;
   members_.Break(*cause);
   return cause->status;
+}
+
+absl::Status Backend::BreakLike(const absl::Status& within_host, const std::string& context) const {
+  if (host_.group().node().closed()) return within_host;
+  return team().BreakLike(Explain(within_host, context));
 }
 
 std::shared_ptr<GpuBackend> MakeBackend(HostCalls host, std::shared_ptr<staged::Rings> rings,

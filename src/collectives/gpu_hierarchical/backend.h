@@ -37,8 +37,11 @@ class Backend final : public GpuBackend, public std::enable_shared_from_this<Bac
   GpuBackend& within() const { return *within_; }
   Limits limits() const { return {.slot_bytes = rings_->sizes().slot_bytes, .slots = rings_->sizes().slots}; }
 
-  // A part of a call within the host has ended in this error: breaks the communicator on all hosts. What the call is to
-  // end with; `context` says which it is.
+  // What a call is to end with of which a part has ended so; `context` says which it is. What begins after the
+  // communicator was broken does not say for what.
+  absl::Status Explain(const absl::Status& part, const std::string& context) const;
+
+  // Likewise, of an error of a part within the host: breaks the communicator on all hosts.
   absl::Status BreakLike(const absl::Status& within_host, const std::string& context) const;
 
   // Whether the ranks of all hosts have connected.

@@ -78,7 +78,8 @@ void Chunks::CutSegments(const Limits& limits) {
 }
 
 void Chunks::Make(int64_t index, std::byte* slot, std::byte* area, Chunk& chunk) const {
-  chunk = {};
+  const Chunk nothing;
+  chunk = nothing;  // a move of it GCC 12 takes for a use of what is uninitialised
   switch (call_.kind) {
     case CallKind::kReduceScatter: return MakeReduceScatter(index, slot, area, chunk);
     case CallKind::kAllGather: return MakeAllGather(index, slot, area, chunk);

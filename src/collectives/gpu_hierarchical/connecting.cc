@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "collectives/hierarchical/operation.h"
 
 namespace gyre::internal::gpu_hierarchical {
@@ -42,7 +41,8 @@ TimePoint Connecting::deadline() const {
 bool Connecting::OnEnded() {
   const absl::Status status = current_->status();
   if (agreeing_) {
-    if (!status.ok() || all_ != 0) return End(status);
+    if (!status.ok()) return End(backend_.Explain(status, Describe(signature_)));
+    if (all_ != 0) return End(absl::OkStatus());
     return End(within_.ok() ? absl::UnavailableError("a rank of another host cannot exchange with others there by GPU")
                             : within_);
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,13 @@
 
 namespace gyre::internal::gpu_hierarchical {
 
+namespace {
+
+// So long a backend that has given up what it had queued has to break the communicator, with the reason.
+constexpr std::chrono::seconds kNamingPatience{1};
+
+}  // namespace
+
 Operation::Operation(std::shared_ptr<Backend> backend, const GpuCall& call)
     : backend_(std::move(backend)),
       gpu_call_(call),
@@ -20,7 +28,7 @@ Operation::Operation(std::shared_ptr<Backend> backend, const GpuCall& call)
       chunks_(call_, backend_->team(), backend_->limits()) {}
 
 Operation::~Operation() {
-  if (ring_ != nullptr) backend_->rings().Give(std::move(ring_), true);
+  if (ring_ != nullptr) backend_->rings().Give(std::move(ring_), true);  // under way: what it has queued goes on
 }
 
 // --- The clock ---
@@ -78,6 +86,7 @@ void Operation::Begin() {
 
 absl::Status Operation::TakeMemory() {
   ASSIGN_OR_RETURN(ring_, backend_->rings().Take(backend_->limits().slot_bytes));
+  RETURN_IF_ERROR(backend_->rings().HaveWithin(*ring_));
   if (chunks_.area_bytes() == 0) return absl::OkStatus();
   ASSIGN_OR_RETURN(areas_, backend_->rings().AreaOf(*ring_, chunks_.depth() * chunks_.area_bytes()));
   return absl::OkStatus();
@@ -199,9 +208,13 @@ absl::Status Operation::EndInward() {
   return absl::OkStatus();
 }
 
+// Not behind the copy back alone: a rank whose share is empty has none.
 absl::Status Operation::BeginOutward() {
   const Chunk& chunk = Of(outward_);
-  if (chunk.outward.kind != CallKind::kBarrier) BeginWithin(chunk.outward, slot(outward_).copied_back);
+  if (chunk.outward.kind == CallKind::kBarrier) return absl::OkStatus();
+  const device::Gpu::Event ready = slot(outward_).copied_back;
+  RETURN_IF_ERROR(gpu().Record(ready, ring_->within));
+  BeginWithin(chunk.outward, ready);
   return absl::OkStatus();
 }
 
@@ -227,7 +240,7 @@ shm::Progress Operation::PollBetween() {
 // host has given up must not go to hosts that may never learn of that.
 bool Operation::BeginBetween() {
   waits_for_gpu_ = false;
-  if (passed_ == inward_) return false;
+  if (passed_ == inward_ || !backend_->host().group().usable()) return false;
   const Chunk& chunk = Of(passed_);
   if (chunk.between.out.count > 0) {
     const auto done = gpu().Done(chunk.out.bytes > 0 ? slot(passed_).copied_out : slot(passed_).copied_back);
@@ -249,7 +262,7 @@ bool Operation::BeginBetween() {
 void Operation::OnBetweenEnded() {
   const absl::Status status = std::exchange(between_, nullptr)->status();
   if (!status.ok()) {
-    End(status);
+    End(backend_->Explain(status, Context()));
   } else if (absl::Status queued = CopyBack(); !queued.ok()) {
     GiveUp(queued);
   }
@@ -293,22 +306,26 @@ bool Operation::Check(TimePoint now) {
   if (!ended() && within_ != nullptr && within_->Check(now)) OnWithinEnded();
   if (ended()) return true;
   const bool waits_for_others = within_ != nullptr || between_ != nullptr;  // which have their own deadlines
-  return now >= deadline_ && (waits_for_gpu_ || !waits_for_others) && FailLate();
+  const TimePoint late = backend_->within().sound() ? deadline_ : deadline_ + kNamingPatience;
+  return now >= late && (waits_for_gpu_ || !waits_for_others) && FailLate();
 }
 
 // --- Ending; those that return bool return true ---
 
+std::string Operation::Lateness() const {
+  if (state_ != State::kUnderWay) return "it had not begun";
+  if (!backend_->within().sound()) return "what its host's ranks exchanged was given up on their GPUs";
+  if (passed_ == inward_) return absl::StrCat("it had come through ", outward_, " of ", chunks_.count(), " chunks");
+  const bool reads = Of(passed_).out.bytes > 0;
+  return absl::StrCat("GPU ", gpu().ordinal(), " of ", backend_->team().RankName(backend_->members().rank()),
+                      " had not ", reads ? "copied its share of" : "emptied the slot for", " chunk ", passed_ + 1,
+                      " of ", chunks_.count(), reads ? " to the host" : "",
+                      ": it was still at work on what was queued before, or waited for another GPU of its host");
+}
+
 bool Operation::FailLate() {
-  std::string what = "it had not begun";
-  if (state_ == State::kUnderWay) {
-    const bool reads = passed_ < inward_ && Of(passed_).out.bytes > 0;
-    what = absl::StrCat("GPU ", gpu().ordinal(), " of ", backend_->team().RankName(backend_->members().rank()),
-                        " had not ", reads ? "copied its share of" : "emptied the slot for", " chunk ", passed_ + 1,
-                        " of ", chunks_.count(), reads ? " to the host" : "",
-                        ": it was still at work on what was queued before, or waited for another GPU of its host");
-  }
-  return GiveUp(absl::DeadlineExceededError(
-      absl::StrFormat("timed out after %.3g s: %s", std::chrono::duration<double>(*call_.timeout).count(), what)));
+  const double seconds = std::chrono::duration<double>(*call_.timeout).count();
+  return GiveUp(absl::DeadlineExceededError(absl::StrFormat("timed out after %.3g s: %s", seconds, Lateness())));
 }
 
 bool Operation::GiveUp(const absl::Status& why) {
@@ -341,19 +358,21 @@ void Operation::StopWithin() {
 }
 
 // What the program queues on its tensors' streams from now on comes after all of this, of which some may be under way
-// after a failure as well.
+// after a failure as well: then as much as can be had. Returns the first error.
 absl::Status Operation::HaveProgramWait() {
   const device::Gpu::Event mark = ring_->slots[0].copied_back;
-  for (const device::Gpu::Stream stream : {ring_->out, ring_->back}) {
-    RETURN_IF_ERROR(gpu().Record(mark, stream));
-    RETURN_IF_ERROR(gpu().Wait(ring_->within, mark));
-  }
-  RETURN_IF_ERROR(gpu().Record(mark, ring_->within));
-  RETURN_IF_ERROR(gpu().Wait(ring_->back, mark));
+  absl::Status all;
+  const auto wait = [&](device::Gpu::Stream stream, device::Gpu::Stream before) {
+    absl::Status waits = gpu().Record(mark, before);
+    if (waits.ok()) waits = gpu().Wait(stream, mark);
+    all.Update(waits);
+  };
+  wait(ring_->within, ring_->out);
+  wait(ring_->within, ring_->back);
   for (const Device& device : {call_.in.device, call_.out.device}) {
-    if (device.on_gpu()) RETURN_IF_ERROR(gpu().Wait(device.stream, mark));
+    if (device.on_gpu()) wait(device.stream, ring_->within);
   }
-  return absl::OkStatus();
+  return all;
 }
 
 }  // namespace gyre::internal::gpu_hierarchical

@@ -58,6 +58,7 @@ class Operation final : public Pollable {
   absl::Status Queue(const Copy& copy, device::Gpu::Stream stream);
   absl::Status HaveProgramWait();
   void StopWithin();
+  std::string Lateness() const;
   bool FailLate();
   bool GiveUp(const absl::Status& why);
   bool End(absl::Status status);

@@ -66,7 +66,10 @@ bool HierarchicalOperation::Begin() {
   }
   if (FindBroken()) return false;
   state_ = State::kUnderWay;
-  if (call_.kind != CallKind::kMessage) number_ = team_->NextCall(signature_);
+  if (call_.kind != CallKind::kMessage) {
+    number_ = team_->NextCall(signature_);
+    if (learns_) learning_ = team_->NextToLearn();
+  }
   BeginStage(MakeStage(0));
   return true;
 }
@@ -89,7 +92,7 @@ bool HierarchicalOperation::StageEnded() const {
 
 bool HierarchicalOperation::NextStage() {
   // Where a call is due for it, two stages more agree on what calls have taught.
-  const bool learns = learns_ && call_.kind != CallKind::kMessage && team_->refiner().Due(number_);
+  const bool learns = learning_ > 0 && team_->refiner().Due(learning_);
   if (++index_ == stages_ + (learns ? 2 : 0)) {
     if (learns) team_->refiner().Adopt(lessons_);
     const absl::Status finished = Finish();
@@ -289,7 +292,7 @@ bool HierarchicalOperation::Fail(absl::Status status, const shm::LastWords::Cont
 
 bool HierarchicalOperation::End(absl::Status status) {
   status_ = std::move(status);
-  state_ = State::kEnded;
+  if (std::exchange(state_, State::kEnded) == State::kUnderWay) OnEnd();
   if (Operation* const local = current_local(); local != nullptr) local->Abandon();
   stage_ = {};
   local_next_ = 0;

@@ -62,6 +62,9 @@ class HierarchicalOperation : public Pollable {
   // After the last stage, unless one failed. An error breaks the communicator.
   virtual absl::Status Finish() { return absl::OkStatus(); }
 
+  // It has ended, however, after it had begun: may change status_.
+  virtual void OnEnd() {}
+
   Team& team() const { return *team_; }
   const Call& call() const { return call_; }
   const Signature& signature() const { return signature_; }
@@ -130,7 +133,8 @@ class HierarchicalOperation : public Pollable {
   int stages_;
   bool learns_ = true;
   State state_ = State::kBefore;
-  uint64_t number_ = 0;  // of the call in the team
+  uint64_t number_ = 0;    // of the call in the team
+  uint64_t learning_ = 0;  // among those of its calls that learn; 0: it does not
   int index_ = 0;
   Stage stage_;
   TimePoint stage_began_{};  // only where its transfer is timed

@@ -53,6 +53,7 @@ class HierarchicalRefusal final : public HierarchicalOperation {
  private:
   Stage MakeStage(int index) override;
   absl::Status Finish() override { return why_; }
+  void OnEnd() override { status_ = why_; }  // whatever the others make of it, and whoever of them comes first
 
   const absl::Status why_;
 };

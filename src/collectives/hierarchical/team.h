@@ -112,6 +112,7 @@ class Team {
   TimePoint Now() const { return links_.now ? links_.now() : std::chrono::steady_clock::now(); }
   Streams& streams() { return *streams_; }
   uint64_t NextCall(const Signature& signature);
+  uint64_t NextToLearn() { return ++learning_calls_; }  // numbers those calls that Refiner::Due is asked for
 
   // What calls take again, so that calls like those before allocate nothing: the schedule between hosts of an operation
   // without a root, room for lists of blocks, and an executor that is done (null: there is none).
@@ -183,7 +184,7 @@ class Team {
   int most_local_ = 0;
   std::unique_ptr<Streams> streams_;
   Refiner refiner_;
-  uint64_t calls_ = 0;
+  uint64_t calls_ = 0, learning_calls_ = 0;
   std::map<std::pair<Collective, Algorithm>, Schedule> schedules_;
   Blocks blocks_;
   std::unique_ptr<Executor> spare_executor_;

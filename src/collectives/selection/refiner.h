@@ -44,7 +44,7 @@ class Refiner {
   // By the model as it is now.
   Selector& selector() const { return *selector_; }
 
-  // Whether all ranks agree at this call of the communicator, counted from 1.
+  // Whether all ranks agree at this call of the communicator's, of those that learn, counted from 1.
   bool Due(uint64_t call) const;
 
   // Whether another transfer would teach anything: after a few of each kind none does until the next agreement.

@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "collectives/gpu_backend.h"
-#include "collectives/host_calls.h"
 #include "collectives/gpu_staging.h"
+#include "collectives/host_calls.h"
 
 namespace gyre::internal::staged {
 

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "collectives/gpu_backend.h"
+#include "collectives/gpu_staging.h"
 #include "collectives/host_calls.h"
 #include "collectives/staged/pieces.h"
-#include "collectives/gpu_staging.h"
 
 namespace gyre::internal::staged {
 

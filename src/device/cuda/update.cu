@@ -25,6 +25,17 @@ __global__ void __launch_bounds__(kThreads) Update(Rule rule, Tensors tensors) {
                        int64_t{gridDim.x} * kThreads);
 }
 
+struct Launch {
+  const Tensors& tensors;
+  dim3 grid;
+  cudaStream_t stream;
+
+  template <class Rule>
+  void operator()(const Rule& rule) const {
+    Update<<<grid, kThreads, 0, stream>>>(rule, tensors);
+  }
+};
+
 }  // namespace
 
 cudaError_t LaunchUpdate(const UpdateRule& rule, std::span<const Weights> tensors, int multiprocessors,
@@ -36,7 +47,7 @@ cudaError_t LaunchUpdate(const UpdateRule& rule, std::span<const Weights> tensor
   const int64_t wanted = (most + 4 * kThreads - 1) / (4 * kThreads);
   const auto blocks = std::min<int64_t>(wanted, int64_t{multiprocessors} * kBlocksPerMultiprocessor);
   const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(tensors.size()));
-  std::visit([&](const auto& one) { Update<<<grid, kThreads, 0, stream>>>(one, batch); }, rule);
+  std::visit(Launch{batch, grid, stream}, rule);
   return cudaGetLastError();
 }
 

@@ -1,6 +1,7 @@
 // Every way in which calls of the hierarchical backend do not end well.
 #include <chrono>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -52,6 +53,58 @@ TEST_F(HierarchicalFailure, ALostRankEndsTheCallsOfAll) {
         EXPECT_THAT(status, MatchesStatus(StatusCode::kAborted, absl::StrCat("rank ", lost, " was lost")))
             << "after " << turns << " turns";
       }
+      ExpectUnusable();
+      operations.clear();
+      End();
+    }
+  }
+}
+
+TEST_F(HierarchicalFailure, ALostRankEndsCallsOfEveryKind) {
+  constexpr int64_t kAll = 20'000, kPart = kAll / 4;  // more chunks than turns
+  const std::vector<int64_t> counts(4, kPart);
+  for (const CallKind kind : {CallKind::kBroadcast, CallKind::kReduceScatter, CallKind::kAllGather}) {
+    for (const int turns : kMidway) {
+      for (const int lost : {0, 3}) {
+        Start({{2, By::kNccl}, {2, By::kIpc}});
+        ExpectSums();
+        std::vector<std::vector<float>> wholes(4, std::vector<float>(kAll)), parts(4, std::vector<float>(kPart));
+        Operations operations;
+        for (int r = 0; r < 4; ++r) {
+          const TensorView whole(wholes[static_cast<size_t>(r)]), part(parts[static_cast<size_t>(r)]);
+          Call call{.kind = kind, .in = whole, .out = whole, .timeout = kLong};
+          if (kind == CallKind::kReduceScatter) call.out = part;
+          if (kind == CallKind::kAllGather) call.in = part;
+          if (kind != CallKind::kBroadcast) call.counts = counts;
+          operations.push_back(backends_[static_cast<size_t>(r)]->Make(ranks_->OnGpu(r, call)));
+        }
+        Turn(operations, turns);
+        auto left = std::exchange(operations[static_cast<size_t>(lost)], nullptr);
+        ranks_->Lose(lost);
+        EXPECT_THAT(Ended(operations),
+                    Each(MatchesStatus(StatusCode::kAborted, absl::StrCat("rank ", lost, " was lost"))))
+            << "after " << turns << " turns";
+        ranks_->group(lost)->node().Close();
+        EXPECT_TRUE(left->Check(std::chrono::steady_clock::now()));
+        left.reset();
+        operations.clear();
+        End();
+      }
+    }
+  }
+}
+
+// By another operation of the rank's own, a message say, which has told the program of it: the call says for what too.
+TEST_F(HierarchicalFailure, CallsUnderWaySayForWhatTheCommunicatorWasBroken) {
+  const std::string why = "a message went astray";
+  for (const int turns : kMidway) {
+    for (int by = 0; by < 5; ++by) {
+      StartUneven();
+      ExpectSums();
+      Operations operations = Begun(turns);
+      ranks_->team(by)->Break(absl::AbortedError(why), {-1, why});
+      ranks_->team(by)->MarkTold();
+      EXPECT_THAT(Ended(operations), Each(MatchesStatus(StatusCode::kAborted, why))) << "after " << turns << " turns";
       ExpectUnusable();
       operations.clear();
       End();
@@ -173,20 +226,24 @@ TEST_F(HierarchicalFailure, CallsThatDifferEndOnAllRanks) {
   }
 }
 
+// Itself it hears of nothing else, in whatever order they come.
 TEST_F(HierarchicalFailure, ARankWithoutMemoryTellsAllOthers) {
-  StartUneven();
-  auto& arena = *ranks_->group(4)->node().arena();
-  std::vector<std::byte*> taken;
-  for (int64_t bytes = int64_t{8} << 20; bytes >= 128; bytes /= 2) {
-    for (auto piece = arena.Allocate(bytes); piece.ok(); piece = arena.Allocate(bytes)) taken.push_back(*piece);
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    Start({{2, By::kNccl}, {3, By::kIpc}}, seed);
+    auto& arena = *ranks_->group(4)->node().arena();
+    std::vector<std::byte*> taken;
+    for (int64_t bytes = int64_t{8} << 20; bytes >= 128; bytes /= 2) {
+      for (auto piece = arena.Allocate(bytes); piece.ok(); piece = arena.Allocate(bytes)) taken.push_back(*piece);
+    }
+    const auto statuses = AllReduce();
+    EXPECT_EQ(statuses[4].code(), StatusCode::kResourceExhausted) << statuses[4];
+    for (size_t r = 0; r < 4; ++r) {
+      EXPECT_THAT(std::string(statuses[r].message()), HasSubstr(std::string(statuses[4].message())));
+    }
+    ExpectUnusable();
+    for (std::byte* const piece : taken) arena.Free(piece);
+    End();
   }
-  const auto statuses = AllReduce();
-  EXPECT_EQ(statuses[4].code(), StatusCode::kResourceExhausted) << statuses[4];
-  for (size_t r = 0; r < 4; ++r) {
-    EXPECT_THAT(std::string(statuses[r].message()), HasSubstr(std::string(statuses[4].message())));
-  }
-  ExpectUnusable();
-  for (std::byte* const piece : taken) arena.Free(piece);
 }
 
 TEST_F(HierarchicalFailure, WhereMemoryCannotBeSharedAllRanksAreTold) {
@@ -231,11 +288,13 @@ TEST_F(HierarchicalFailure, WhatNcclHasAbortedGoesToNoOtherHost) {
   ExpectSums();
   EXPECT_TRUE(ranks_->RunWatches());
   ranks_->gpu(0)->Stall(true);
-  const Operations operations = NewSum(kOneChunk).Make(backends_);
+  const auto start = std::chrono::steady_clock::now();
+  const Operations operations = NewSum(kOneChunk).Make(backends_, kLong);
   (void)ranks_->Run(operations, kShort);  // as far as it goes
   for (int r = 0; r < 2; ++r) nccl(0).Break(r, absl::InternalError("a bus that went away"));
-  (void)ranks_->Run(operations, kShort);
+  (void)ranks_->Run(operations, std::chrono::milliseconds(20));
   EXPECT_EQ(nccl(0).aborted, 2);
+  EXPECT_FALSE(operations[0]->Check(start + kLong + kShort)) << "at the deadline, before NCCL's reason is told";
   ranks_->gpu(0)->Stall(false);
   EXPECT_THAT(Ended(operations), Each(MatchesStatus(StatusCode::kInternal, "a bus that went away")));
   ExpectUnusable();

@@ -120,6 +120,35 @@ TEST_F(Hierarchical, MemoryIsUsedAgain) {
   EXPECT_EQ(ranks_->gpu(0)->allocations(), allocations);
 }
 
+// Ranks beyond the rails have no share, and are given all by the others of their host: behind what their program has
+// queued on the tensor.
+TEST_F(Hierarchical, ABroadcastComesBehindWhatRanksWithoutAShareHaveQueued) {
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    Start({{1, By::kAlone}, {3, By::kIpc}}, seed);
+    ExpectSums();
+    std::vector<std::vector<float>> values(4, std::vector<float>(kOneChunk, 1.0f));
+    values[0].assign(kOneChunk, 7.0f);
+    const std::vector<float> older(kOneChunk, 3.0f);
+    Operations operations;
+    for (int r = 0; r < 4; ++r) {
+      auto& mine = values[static_cast<size_t>(r)];
+      if (r >= 2) {
+        ranks_->gpu(r)->Hold(ranks_->stream(r), true);
+        ASSERT_THAT(ranks_->gpu(r)->Copy(mine.data(), older.data(), kOneChunk * 4, ranks_->stream(r)), IsOk());
+      }
+      const Call call{.kind = CallKind::kBroadcast, .in = mine, .out = mine, .timeout = std::chrono::seconds(5)};
+      operations.push_back(backends_[static_cast<size_t>(r)]->Make(ranks_->OnGpu(r, call)));
+    }
+    EXPECT_THAT(Ended(operations), Each(IsOk()));
+    ranks_->Settle();
+    for (const int r : {2, 3}) ranks_->gpu(r)->Hold(ranks_->stream(r), false);
+    ranks_->Settle();
+    for (size_t r = 0; r < 4; ++r) EXPECT_EQ(values[r], std::vector<float>(kOneChunk, 7.0f)) << r << " " << seed;
+    operations.clear();
+    End();
+  }
+}
+
 // Chunks overlap: with a network that stands still, several shares come to the host.
 TEST_F(Hierarchical, ExchangesAreAheadOfTheNetwork) {
   Start({{2, By::kIpc}, {2, By::kIpc}});

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/hierarchical/rail.h"
 #include "collectives/hierarchical/sim_world.h"
 #include "collectives/selection/refiner.h"
 #include "gtest/gtest.h"
@@ -32,8 +33,8 @@ PathModel TrueModel() {
 }
 
 // Small and large calls in turn; after each all ranks take the network for the same.
-void RunCalls(SimWorld& world, int calls) {
-  for (int number = 0; number < calls; ++number) {
+void RunCalls(SimWorld& world, int calls, int first = 0) {
+  for (int number = first; number < first + calls; ++number) {
     const size_t count = number % 2 == 0 ? 100 : 1 << 19;
     std::vector<std::vector<float>> data(static_cast<size_t>(world.size()), std::vector<float>(count, 1));
     std::vector<std::shared_ptr<internal::HierarchicalOperation>> operations;
@@ -65,6 +66,27 @@ TEST(Refinement, CorrectsAFitThatIsFarOff) {
     EXPECT_LT(std::abs(std::log2(learnt.latency / truth.latency)), 1) << latency << " " << bandwidth;
     EXPECT_LT(std::abs(std::log2(learnt.bytes_per_second / truth.bytes_per_second)), 1) << latency << " " << bandwidth;
   }
+}
+
+// What calls on GPU tensors do between hosts teaches nothing, and does not put off what other calls do.
+TEST(Refinement, IsDueByTheCallsThatTeach) {
+  PathModel believed = TrueModel();
+  believed.latency *= 8;
+  SimWorld world(Network(), false, {}, believed);
+  for (int number = 0; number < 40; ++number) {
+    RunCalls(world, 1, number);
+    std::vector<std::vector<float>> data(static_cast<size_t>(world.size()), std::vector<float>(100, 1));
+    std::vector<std::shared_ptr<internal::HierarchicalOperation>> rails;
+    for (int rank = 0; rank < world.size(); ++rank) {
+      auto& own = data[static_cast<size_t>(rank)];
+      const Call call{.kind = CallKind::kAllReduce, .in = own, .out = own, .timeout = std::chrono::seconds(10)};
+      rails.push_back(std::make_shared<internal::HierarchicalRail>(world.team(rank), call));
+    }
+    ASSERT_TRUE(world.Run(rails, std::chrono::seconds(100)));
+    for (const auto& rail : rails) ASSERT_THAT(rail->status(), support::IsOk());
+  }
+  const PathModel& learnt = world.team(0)->refiner().selector().model();
+  EXPECT_LT(std::abs(std::log2(learnt.latency / TrueModel().latency)), 1);
 }
 
 TEST(Refinement, LeavesAFitThatIsRightAsItIs) {
