@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "device/gpu_memory.h"
+#include "device/gpu_allocator.h"
 #include "device/gpu_update.h"
 #include "device/pack_table.h"
 #include "device/reduce.h"
@@ -25,7 +25,7 @@ class GpuCodecs;
 class GpuGraph;
 class GpuSharing;
 
-class Gpu : public GpuMemory {
+class Gpu : public GpuAllocator {
  public:
   // A cudaStream_t of the caller's, or one of CreateStream; null is the default stream.
   using Stream = void*;

@@ -23,7 +23,7 @@ constexpr int64_t kNumberBytes = static_cast<int64_t>(Gpu::kSquareParts * sizeof
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GradientsOnGpu>> GradientsOnGpu::Create(std::shared_ptr<Gpu> gpu,
-                                                                       std::shared_ptr<device::GpuMemory> memory,
+                                                                       std::shared_ptr<device::GpuAllocator> memory,
                                                                        std::vector<TensorInfo> tensors,
                                                                        const Layout& layout, std::vector<void*> streams,
                                                                        int accumulate) {
@@ -35,7 +35,7 @@ absl::StatusOr<std::unique_ptr<GradientsOnGpu>> GradientsOnGpu::Create(std::shar
   return gradients;
 }
 
-GradientsOnGpu::GradientsOnGpu(std::shared_ptr<Gpu> gpu, std::shared_ptr<device::GpuMemory> from,
+GradientsOnGpu::GradientsOnGpu(std::shared_ptr<Gpu> gpu, std::shared_ptr<device::GpuAllocator> from,
                                std::vector<TensorInfo> tensors, const Layout& layout, std::byte* memory,
                                std::vector<void*> streams, int accumulate)
     : Gradients(std::move(tensors), layout, memory, INT64_MAX, accumulate, 0),

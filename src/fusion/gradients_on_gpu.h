@@ -25,7 +25,7 @@ class GradientsOnGpu final : public Gradients {
   // `memory`: where buckets are to be. `streams`: by tensor, that it is written on where it is given at home, and its
   // result read. kResourceExhausted: the GPU has not enough memory.
   static absl::StatusOr<std::unique_ptr<GradientsOnGpu>> Create(std::shared_ptr<device::Gpu> gpu,
-                                                                std::shared_ptr<device::GpuMemory> memory,
+                                                                std::shared_ptr<device::GpuAllocator> memory,
                                                                 std::vector<TensorInfo> tensors, const Layout& layout,
                                                                 std::vector<void*> streams, int accumulate);
   ~GradientsOnGpu() override;
@@ -84,7 +84,7 @@ class GradientsOnGpu final : public Gradients {
   absl::Status Finish();
 
  private:
-  GradientsOnGpu(std::shared_ptr<device::Gpu> gpu, std::shared_ptr<device::GpuMemory> from,
+  GradientsOnGpu(std::shared_ptr<device::Gpu> gpu, std::shared_ptr<device::GpuAllocator> from,
                  std::vector<TensorInfo> tensors, const Layout& layout, std::byte* memory, std::vector<void*> streams,
                  int accumulate);
   absl::Status Open();
@@ -108,11 +108,11 @@ class GradientsOnGpu final : public Gradients {
   };
 
   const std::shared_ptr<device::Gpu> gpu_;
-  const std::shared_ptr<device::GpuMemory> from_;  // that the memory is of
-  const std::vector<void*> streams_;               // by tensor
-  std::vector<void*> home_streams_;                // the same, each once
-  std::byte* sums_ = nullptr;                      // laid out like the memory; null where nothing is added up
-  double* squares_ = nullptr;                      // kSquareParts of them, and behind them a counter
+  const std::shared_ptr<device::GpuAllocator> from_;  // that the memory is of
+  const std::vector<void*> streams_;                  // by tensor
+  std::vector<void*> home_streams_;                   // the same, each once
+  std::byte* sums_ = nullptr;                         // laid out like the memory; null where nothing is added up
+  double* squares_ = nullptr;                         // kSquareParts of them, and behind them a counter
   device::Gpu::Stream stream_ = nullptr;
   device::Gpu::Event done_ = nullptr;               // on stream_
   std::vector<Given> given_;                        // by tensor

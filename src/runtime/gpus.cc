@@ -9,7 +9,7 @@
 
 namespace gyre::internal {
 
-absl::StatusOr<std::shared_ptr<void>> AllocateOn(const std::shared_ptr<device::GpuMemory>& memory, int64_t bytes) {
+absl::StatusOr<std::shared_ptr<void>> AllocateOn(const std::shared_ptr<device::GpuAllocator>& memory, int64_t bytes) {
   ASSIGN_OR_RETURN(void* const piece, memory->Allocate(bytes));
   return std::shared_ptr<void>(piece, [memory](void* freed) { memory->Free(freed); });
 }

@@ -12,7 +12,7 @@
 #include "collectives/nccl/factory.h"
 #include "collectives/staged/factory.h"
 #include "device/gpu.h"
-#include "device/gpu_memory.h"
+#include "device/gpu_allocator.h"
 #include "transport/shm/arena.h"
 
 namespace gyre {
@@ -26,12 +26,12 @@ namespace gyre::internal {
 struct OpenedGpu {
   std::shared_ptr<device::Gpu> gpu;
   std::shared_ptr<staged::Rings> rings;
-  std::shared_ptr<device::GpuMemory> memory;  // where tensors' memory comes from: NCCL, if it is there, or the GPU
-  std::shared_ptr<nccl::Memory> nccl_memory;  // the same; null: the GPU
+  std::shared_ptr<device::GpuAllocator> memory;  // where tensors' memory comes from: NCCL, if it is there, or the GPU
+  std::shared_ptr<nccl::Memory> nccl_memory;     // the same; null: the GPU
 };
 
-// A piece of the memory, freed with the last reference: GpuMemory::Allocate.
-absl::StatusOr<std::shared_ptr<void>> AllocateOn(const std::shared_ptr<device::GpuMemory>& memory, int64_t bytes);
+// A piece of the memory, freed with the last reference: GpuAllocator::Allocate.
+absl::StatusOr<std::shared_ptr<void>> AllocateOn(const std::shared_ptr<device::GpuAllocator>& memory, int64_t bytes);
 
 // A piece, and what it took the place of, which goes with it: to free memory may wait, and who outgrows it may not.
 struct GpuMemory {

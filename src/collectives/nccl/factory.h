@@ -8,7 +8,7 @@
 #include "collectives/gpu_backend.h"
 #include "collectives/hierarchical/team.h"
 #include "collectives/shm/group.h"
-#include "device/gpu_memory.h"
+#include "device/gpu_allocator.h"
 
 namespace gyre::internal::nccl {
 
@@ -26,7 +26,7 @@ int VersionOf(const Api& api);
 // `least`, in bytes, come from the GPU. What allocates and frees it is AllocatorOf(memory), which is the same object;
 // `Has`: whether the byte lies in a piece of NCCL's.
 std::shared_ptr<Memory> MakeMemory(Api& api, std::shared_ptr<device::Gpu> gpu, int64_t least);
-std::shared_ptr<device::GpuMemory> AllocatorOf(std::shared_ptr<Memory> memory);
+std::shared_ptr<device::GpuAllocator> AllocatorOf(std::shared_ptr<Memory> memory);
 bool Has(const Memory& memory, const void* data);
 
 // Whether NCCL can carry the call out; alike on all ranks. Not: messages, which are matched pair by pair and

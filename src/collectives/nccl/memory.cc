@@ -64,7 +64,7 @@ std::shared_ptr<Memory> MakeMemory(Api& api, std::shared_ptr<device::Gpu> gpu, i
   return std::make_shared<Memory>(api, std::move(gpu), least);
 }
 
-std::shared_ptr<device::GpuMemory> AllocatorOf(std::shared_ptr<Memory> memory) {
+std::shared_ptr<device::GpuAllocator> AllocatorOf(std::shared_ptr<Memory> memory) {
   return memory;
 }
 

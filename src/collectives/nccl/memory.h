@@ -13,12 +13,12 @@
 #include "collectives/nccl/api.h"
 #include "collectives/nccl/connection.h"
 #include "device/gpu.h"
-#include "device/gpu_memory.h"
+#include "device/gpu_allocator.h"
 
 namespace gyre::internal::nccl {
 
 // Of one GPU. Thread-safe.
-class Memory final : public device::GpuMemory {
+class Memory final : public device::GpuAllocator {
  public:
   // What is smaller than `least`, in bytes, or not to be had from NCCL, comes from the GPU.
   Memory(Api& api, std::shared_ptr<device::Gpu> gpu, int64_t least);

@@ -1,4 +1,4 @@
-// GpuMemory: where memory on one GPU comes from: the GPU itself, or a library that reaches its own memory sooner.
+// GpuAllocator: where memory on one GPU comes from: the GPU itself, or a library that reaches its own memory sooner.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 namespace gyre::device {
 
 // Thread-safe.
-class GpuMemory {
+class GpuAllocator {
  public:
-  virtual ~GpuMemory() = default;
+  virtual ~GpuAllocator() = default;
 
   // Aligned to 256 bytes. kResourceExhausted if there is not enough.
   virtual absl::StatusOr<void*> Allocate(int64_t bytes) = 0;
