@@ -353,6 +353,7 @@ TEST(GpuCompression, AGpuThatHangsEndsTheStep) {
       const std::chrono::milliseconds timeout(rank.rank == 1 ? 300 : 20'000);
       auto reducer = StartOn(rank, {.compression = compression, .always_compress = true, .timeout = timeout});
       for (int step = 1; step <= 3; ++step) ASSERT_THAT(StepOf(*reducer), IsOk());
+      rank.Meet();
       rank.gpu->Stall(rank.rank == 1);
       const absl::Status status = StepOf(*reducer);
       EXPECT_THAT(status.message(), testing::HasSubstr("GPU 0 of rank 1 had not brought"));
@@ -372,6 +373,7 @@ TEST(GpuCompression, AGpuThatFailsEndsTheStepOnAllRanks) {
     RunOnGpus({2}, 1, [&](GpuRank& rank) {
       auto reducer = StartOn(rank, {.compression = compression, .always_compress = true});
       ASSERT_THAT(StepOf(*reducer), IsOk());
+      rank.Meet();
       if (rank.rank == 1) rank.gpu->Fail(absl::InternalError("fell off the bus"));
       EXPECT_THAT(StepOf(*reducer).message(), testing::HasSubstr("fell off the bus"));
       if (rank.rank == 1) {

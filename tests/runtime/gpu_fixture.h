@@ -2,12 +2,14 @@
 // does what is queued late and in an order from its seed.
 #pragma once
 
+#include <barrier>
 #include <cstdint>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "device/fake_gpu.h"
 #include "gtest/gtest.h"
 #include "gyre/gyre.h"
@@ -29,6 +31,11 @@ struct GpuRank {
   device::FakeGpu* gpu = nullptr;  // the runtime's
   FakeNccl* nccl = nullptr;        // likewise; null: none
   void* stream = nullptr;          // the program's
+  std::barrier<>* arrivals = nullptr;
+
+  // Returns once all ranks have come here: what they did before has ended on all of them. (When a collective ends on
+  // one, the others may still have to find out that it did.)
+  void Meet() const { arrivals->arrive_and_wait(); }
 
   Communicator& world() const { return runtime->world(); }
   Device on(void* which) const { return {.gpu = 0, .stream = which}; }
@@ -76,8 +83,10 @@ inline std::vector<std::shared_ptr<device::FakeGpu>> GpusOf(const HostSizes& hos
 inline void RunOnGpus(const HostSizes& hosts, unsigned seed, const std::function<void(GpuRank&)>& body,
                       Owner owner = Owner::kRank) {
   const auto of_ranks = GpusOf(hosts, seed, owner);
+  std::barrier arrivals(std::ssize(of_ranks));
   RunThreads(static_cast<int>(of_ranks.size()), [&](const Rank& rank) {
-    GpuRank one{.rank = rank, .runtime = JoinJob(rank, JobOptions(rank, hosts))};
+    const absl::Cleanup drop = [&] { arrivals.arrive_and_drop(); };
+    GpuRank one{.rank = rank, .runtime = JoinJob(rank, JobOptions(rank, hosts)), .arrivals = &arrivals};
     ASSERT_NE(one.runtime, nullptr);
     const auto& gpu = of_ranks[static_cast<size_t>(rank.rank)];
     one.gpu = gpu.get();

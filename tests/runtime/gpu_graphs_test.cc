@@ -73,7 +73,7 @@ TEST(GpuGraphsTest, NcclIsGivenNothingAnew) {
       const auto summary = trainer.reducer->Wait();
       ASSERT_THAT(summary, IsOk());
       calls = summary->calls;
-      ASSERT_THAT(rank.world().Barrier(), IsOk());
+      rank.Meet();
       if (step == kCaptured) launches = rank.nccl->launches;
     }
     EXPECT_EQ(rank.nccl->launches, launches);
@@ -266,6 +266,7 @@ TEST(GpuGraphsTest, AGpuThatFailsLaterEndsTheStep) {
       ASSERT_THAT(trainer.GiveAll(step), IsOk());
       ASSERT_THAT(trainer.reducer->Wait(), IsOk());
     }
+    rank.Meet();
     if (rank.rank.rank == 0) rank.gpu->Fail(absl::InternalError("fell off the bus"));
     ASSERT_THAT(trainer.reducer->Ready(0), IsOk());
     absl::Status status = trainer.reducer->Wait().status();
@@ -286,6 +287,7 @@ TEST(GpuGraphsTest, AStreamThatTheProgramCapturesIsLeftAlone) {
       ASSERT_THAT(trainer.GiveAll(step), IsOk());
       ASSERT_THAT(trainer.reducer->Wait(), IsOk());
     }
+    rank.Meet();
     const TensorView there(trainer.own(0).data, 1000, DType::kF32, rank.on(programs));
     ASSERT_THAT(rank.rank.rank == 0 ? trainer.reducer->Ready(0, there) : trainer.Give(0, kCaptured + 3, true), IsOk());
     absl::Status status = trainer.reducer->Wait().status();
@@ -305,18 +307,18 @@ TEST(GpuGraphsTest, TheEndOfAReducerWhoseGraphsAreUnderWay) {
       ASSERT_THAT(trainer.GiveAll(step), IsOk());
       ASSERT_THAT(trainer.reducer->Wait(), IsOk());
     }
-    ASSERT_THAT(rank.world().Barrier(), IsOk());
+    rank.Meet();
     rank.gpu->Stall(true);
-    ASSERT_THAT(rank.world().Barrier(), IsOk());
+    rank.Meet();
     for (int64_t step = kCaptured + 1; step <= kCaptured + 3; ++step) {
       ASSERT_THAT(trainer.GiveAll(step), IsOk());
       ASSERT_THAT(trainer.reducer->Wait(), IsOk());
       for (size_t p = 0; p < trainer.size() && rank.rank.size == 1; ++p) trainer.Expect(p, 1, {step});
     }
     trainer.reducer.reset();
-    ASSERT_THAT(rank.world().Barrier(), IsOk());
+    rank.Meet();
     rank.gpu->Stall(false);
-    ASSERT_THAT(rank.world().Barrier(), IsOk());
+    rank.Meet();
     trainer.Compare();
   });
 }

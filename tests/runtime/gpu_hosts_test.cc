@@ -115,15 +115,15 @@ TEST(GpuHostsTest, WhereMemoryCannotBeSharedAllGoOnStaged) {
     const std::vector<int> ranks = {0, 1, 2, 3};
     auto all = rank.world().Split(ranks);
     ASSERT_THAT(all, IsOk());
-    ASSERT_THAT(rank.world().Barrier(), IsOk());
+    rank.Meet();
     const size_t before = rank.gpu->allocations();
-    ASSERT_THAT(rank.world().Barrier(), IsOk());
+    rank.Meet();
     for (const int64_t count : {5000, 1000}) ExpectSum(rank, **all, ranks, count);
-    ASSERT_THAT(rank.world().Barrier(), IsOk());
+    rank.Meet();
     EXPECT_EQ(rank.gpu->allocations(), before + 2);  // an area for each rank
-    ASSERT_THAT(rank.world().Barrier(), IsOk());
+    rank.Meet();
     all->reset();
-    ASSERT_THAT(rank.world().Barrier(), IsOk());
+    rank.Meet();
     EXPECT_EQ(rank.gpu->allocations(), before);
   });
 }
@@ -132,7 +132,7 @@ TEST(GpuHostsTest, AGpuThatHangsIsNamedByTheDeadline) {
   RunOnSharedGpus({2, 2}, 1, [](GpuRank& rank) {
     auto tensor = rank.Tensor(DType::kF32, 6000, rank.stream);
     ASSERT_THAT(rank.world().AllReduce(tensor.view), IsOk());
-    ASSERT_THAT(rank.world().Barrier(), IsOk());
+    rank.Meet();
     const bool hangs = rank.rank.rank >= 2;
     if (hangs) rank.gpu->Stall(true);
     const std::chrono::milliseconds timeout(hangs ? 300 : 20'000);
@@ -150,7 +150,7 @@ TEST(GpuHostsTest, AGpuThatFailsEndsTheCallOnAllRanks) {
   RunOnSharedGpus({2, 2}, 1, [](GpuRank& rank) {
     auto tensor = rank.Tensor(DType::kF32, 6000, rank.stream);
     ASSERT_THAT(rank.world().AllReduce(tensor.view), IsOk());
-    ASSERT_THAT(rank.world().Barrier(), IsOk());
+    rank.Meet();
     if (rank.rank.rank == 2) rank.gpu->Fail(absl::InternalError("fell off the bus"));
     EXPECT_THAT(std::string(rank.world().AllReduce(tensor.view).message()),
                 testing::AnyOf(testing::HasSubstr("fell off the bus"), testing::HasSubstr("'s GPU failed")));
@@ -181,6 +181,7 @@ TEST(GpuHostsTest, HostAndGpuAreNotMixed) {
   RunOnSharedGpus({2, 2}, 1, [](GpuRank& rank) {
     auto tensor = rank.Tensor(DType::kF32, 3000, rank.stream);
     ASSERT_THAT(rank.world().AllReduce(tensor.view), IsOk());
+    rank.Meet();
     std::vector<float> host(3000, 1.0f);
     const TensorView mine = rank.rank.rank == 1 ? TensorView(host) : tensor.view;
     const absl::Status status = rank.world().AllReduce(mine);

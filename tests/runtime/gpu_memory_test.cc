@@ -18,9 +18,9 @@ using support::RunByNccl;
 // All ranks have come to the same point, of which `seen` is then the same on all.
 template <typename Number>
 void ExpectOnAll(GpuRank& rank, const Number& seen, int expected) {
-  ASSERT_THAT(rank.world().Barrier(), IsOk());
+  rank.Meet();
   EXPECT_EQ(seen, expected);
-  ASSERT_THAT(rank.world().Barrier(), IsOk());
+  rank.Meet();
 }
 
 TEST(GpuMemoryTest, IsRegisteredWithTheCommunicatorsThatUseIt) {
@@ -70,7 +70,7 @@ TEST(GpuMemoryTest, ReducersWithoutMemoryOfNcclsOnEachRank) {
     RunByNccl(hosts, 1, [](GpuRank& rank) {
       GpuTrainer trainer(rank, {{{1000}}});
       if (rank.rank.rank == 0) rank.nccl->allocations_left = 3;  // the program's two, and one reducer's
-      ASSERT_THAT(rank.world().Barrier(), IsOk());
+      rank.Meet();
       ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum}), IsOk());
       for (int64_t step = 1; step <= 5; ++step) {
         ASSERT_THAT(trainer.Give(0, step, step % 2 == 0), IsOk());

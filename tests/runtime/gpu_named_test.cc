@@ -261,6 +261,7 @@ TEST(GpuNamedTest, AGpuThatFailsEndsAll) {
     const std::vector<NamedTensor> group = {{"one", one.view}, {"two", two.view}};
     ASSERT_THAT(named->AllReduce(group).Wait(), IsOk());
     const bool fails = rank.rank.rank == 1;
+    rank.Meet();
     rank.gpu->Stall(fails);
     Work work = named->AllReduce(group);
     if (fails) rank.gpu->Fail(absl::InternalError("fell off the bus"));
@@ -280,6 +281,7 @@ TEST(GpuNamedTest, AGpuThatHangsIsNamedByTheDeadline) {
     auto tensor = rank.Tensor(DType::kF32, 3000, rank.stream);
     ASSERT_THAT(named->AllReduce("x", tensor.view).Wait(), IsOk());
     const bool hangs = rank.rank.rank == 1;
+    rank.Meet();
     rank.gpu->Stall(hangs);
     const absl::Status status =
         named->AllReduce("x", tensor.view, {.timeout = std::chrono::milliseconds(hangs ? 300 : 20'000)}).Wait();

@@ -234,6 +234,7 @@ TEST(GpuReducerTest, AGpuThatHangsEndsTheStep) {
     ASSERT_THAT(trainer.Start({.timeout = timeout}), IsOk());
     ASSERT_THAT(trainer.Give(0, 1, true), IsOk());
     ASSERT_THAT(trainer.reducer->Wait(), IsOk());
+    rank.Meet();
     rank.gpu->Stall(rank.rank == 1);
     ASSERT_THAT(trainer.Give(0, 2, true), IsOk());  // a second time, by a table
     EXPECT_THAT(trainer.reducer->Wait(), MatchesStatus(StatusCode::kDeadlineExceeded, "GPU 0 of rank 1"));
@@ -278,6 +279,7 @@ TEST(GpuReducerTest, AGpuThatFailsEndsTheStepOnAllRanks) {
   RunOnGpus({2}, 1, [](GpuRank& rank) {
     Trainer trainer(rank, {{{1000}}});
     ASSERT_THAT(trainer.Start({}), IsOk());
+    rank.Meet();
     if (rank.rank == 1) rank.gpu->Fail(absl::InternalError("fell off the bus"));
     ASSERT_THAT(trainer.reducer->Ready(0), IsOk());
     EXPECT_THAT(trainer.reducer->Wait().status().message(), testing::HasSubstr("fell off the bus"));

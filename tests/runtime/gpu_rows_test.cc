@@ -309,6 +309,7 @@ TEST(GpuRowsTest, RowsThatFailToComeEndTheStepOnAllRanks) {
     const int table = reducer->RegisterRows("embedding", shape, DType::kF32, rank.device()).value();
     ASSERT_THAT(reducer->Start(), IsOk());
     auto values = rank.Tensor(DType::kF32, 3, rank.stream);
+    rank.Meet();
     if (rank.rank == 1) rank.gpu->Fail(absl::InternalError("fell off the bus"));
     ASSERT_THAT(reducer->ReadyRows(table, rows, values.view), IsOk());
     rank.gpu->Fail(absl::OkStatus());

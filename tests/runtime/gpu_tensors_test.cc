@@ -170,6 +170,7 @@ TEST(GpuTensorsTest, AGpuThatHangsIsNamedByTheDeadline) {
       auto tensor = rank.Tensor(DType::kF32, 3000, rank.stream);
       ASSERT_THAT(rank.world().AllReduce(tensor.view), IsOk());
       const bool hangs = rank.rank == 1;
+      rank.Meet();
       rank.gpu->Stall(hangs || both);
       const std::chrono::milliseconds timeout(hangs ? 300 : 20'000);
       const absl::Status status = rank.world().AllReduce(tensor.view, {.timeout = timeout});
@@ -230,6 +231,7 @@ TEST(GpuTensorsTest, AGpuThatFailsEndsTheCallOnAllRanks) {
   RunOnGpus({2}, 1, [](GpuRank& rank) {
     auto tensor = rank.Tensor(DType::kF32, 3000, rank.stream);
     ASSERT_THAT(rank.world().AllReduce(tensor.view), IsOk());
+    rank.Meet();
     if (rank.rank == 1) rank.gpu->Fail(absl::InternalError("fell off the bus"));
     EXPECT_THAT(rank.world().AllReduce(tensor.view).message(), testing::HasSubstr("fell off the bus"));
     rank.gpu->Fail(absl::OkStatus());

@@ -1,12 +1,14 @@
 // Ranks whose tensors are on GPUs, with a fake NCCL among them; and those whose reducers go by graphs.
 #pragma once
 
+#include <barrier>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <numeric>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "collectives/gpu/fake_nccl.h"
 #include "device/fake_gpu.h"
@@ -26,9 +28,15 @@ inline void RunByNccl(const HostSizes& hosts, unsigned seed, const std::function
   std::vector<std::shared_ptr<device::FakeGpu>> gpus;
   for (int r = 0; r < size; ++r) gpus.push_back(first->Beside());
   FakeNccl nccl(*first);
+  std::barrier arrivals(size);
   RunThreads(size, [&](const Rank& rank) {
+    const absl::Cleanup drop = [&] { arrivals.arrive_and_drop(); };
     const auto& gpu = gpus[static_cast<size_t>(rank.rank)];
-    GpuRank one{.rank = rank, .runtime = JoinJob(rank, JobOptions(rank, hosts)), .gpu = gpu.get(), .nccl = &nccl};
+    GpuRank one{.rank = rank,
+                .runtime = JoinJob(rank, JobOptions(rank, hosts)),
+                .gpu = gpu.get(),
+                .nccl = &nccl,
+                .arrivals = &arrivals};
     ASSERT_NE(one.runtime, nullptr);
     internal::Gpus& gpus_of_runtime = internal::Gpus::Of(one.world());
     gpus_of_runtime.OpenBy([&gpu](int) { return gpu; }, &nccl);
