@@ -28,7 +28,7 @@ absl::StatusOr<OpenedGpu> Gpus::Get(int ordinal) {
 }
 
 nccl::Api* Gpus::nccl() {
-  if (!by_cuda_) return nullptr;
+  if (!by_cuda_) return nccl_;
   const auto api = nccl::LoadApi();
   return api.ok() ? *api : nullptr;
 }

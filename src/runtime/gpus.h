@@ -48,11 +48,13 @@ class Gpus {
   // That data pass through. Before all else.
   void StageIn(std::shared_ptr<Arena> arena) { arena_ = std::move(arena); }
 
-  // For tests: other GPUs than CUDA's, and slots of other sizes. Before the first tensor.
+  // For tests: other GPUs than CUDA's, with what is NCCL there, if anything, and slots of other sizes. Before the first
+  // tensor.
   static Gpus& Of(Communicator& communicator);
-  void OpenBy(Open open) {
+  void OpenBy(Open open, nccl::Api* nccl = nullptr) {
     open_ = std::move(open);
     by_cuda_ = false;
+    nccl_ = nccl;
   }
   void StageBy(const staged::Sizes& sizes) { sizes_ = sizes; }
 
@@ -68,6 +70,7 @@ class Gpus {
  private:
   Open open_;
   bool by_cuda_ = true;
+  nccl::Api* nccl_ = nullptr;  // without CUDA
   std::shared_ptr<Arena> arena_;
   staged::Sizes sizes_;
   std::mutex mutex_;
