@@ -17,17 +17,6 @@ constexpr std::chrono::milliseconds kHold{100};
 // What ranks that live need to take note of one that leaves.
 constexpr std::chrono::seconds kFarewell{1};
 
-// Why a tensor on a GPU cannot be marked, in codes that do not say that nothing goes on.
-absl::Status OfUnusable(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kOk:
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kUnimplemented: return status;
-    case absl::StatusCode::kFailedPrecondition: return absl::InvalidArgumentError(status.message());  // Gpu::Record
-    default: return absl::UnavailableError(status.message());
-  }
-}
-
 }  // namespace
 
 class Conductor::Handle final : public Pollable {
@@ -126,32 +115,6 @@ void Conductor::Leave() {
   std::unique_ptr<NamedGpu> gone;  // by this thread, for its end may have to wait
   std::lock_guard lock(mutex_);
   gone.swap(gpu_);
-}
-
-absl::StatusOr<std::shared_ptr<device::Gpu>> Conductor::OpenGpu(int ordinal) {
-  ASSIGN_OR_RETURN(const OpenedGpu opened, state_->runtime().gpus().Get(ordinal));
-  std::lock_guard lock(mutex_);
-  if (gpu_ == nullptr) {
-    ASSIGN_OR_RETURN(gpu_, NamedGpu::Open(opened.gpu));
-  }
-  if (gpu_->gpu()->ordinal() == ordinal) return gpu_->gpu();
-  return absl::InvalidArgumentError(absl::StrCat("the tensor is on GPU ", ordinal, "; those before it were on GPU ",
-                                                 gpu_->gpu()->ordinal(), " of this rank, and stay on one"));
-}
-
-absl::Status Conductor::Mark(const Call& call, std::shared_ptr<NamedMarks>& marks) {
-  auto gpu = OpenGpu(DeviceOf(call).gpu);
-  if (!gpu.ok()) return OfUnusable(gpu.status());
-  if (marks == nullptr) marks = std::make_shared<NamedMarks>(*std::move(gpu));
-  for (const Device& device : {call.in.device, call.out.device}) {
-    if (device.on_gpu()) RETURN_IF_ERROR(OfUnusable(marks->Add(device.stream)));
-  }
-  return absl::OkStatus();
-}
-
-NamedGpu* Conductor::gpu() {
-  std::lock_guard lock(mutex_);
-  return gpu_.get();
 }
 
 // Again where another thread has asked while this one drove, and so could not do it itself.

@@ -28,7 +28,7 @@ class NamedMarks {
   // What is queued on `own` from now on comes after what Add found on any of the streams.
   absl::Status Begin(device::Gpu::Stream own);
 
-  // What is queued on `own` by now is to come before what the program queues after Arrive. REQUIRES: Begin was OK
+  // What is queued on `own` by now is to come before what the program queues after Arrive. REQUIRES: Begin was called
   absl::Status End(device::Gpu::Stream own);
 
   // What the program queues on its streams from now on comes after what the last End found, if there was one. Does
