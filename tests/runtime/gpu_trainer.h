@@ -1,9 +1,11 @@
 // A program that trains on a GPU, as tests of reducers have it.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -66,12 +68,14 @@ class GpuTrainer {
     return absl::OkStatus();
   }
 
-  // The error of the first step that does not end well: ranks on other hosts learn of it in the next one only.
+  // The error of the first step that does not end well: ranks on other hosts have to hear of it first.
   absl::Status FirstFailure(int64_t step) {
+    const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     absl::Status status;
-    for (int i = 0; i < 5 && status.ok(); ++i) {
-      status = GiveAll(step + i);
+    for (; status.ok() && std::chrono::steady_clock::now() < patience; ++step) {
+      status = GiveAll(step);
       if (status.ok()) status = reducer->Wait().status();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     return status;
   }

@@ -117,6 +117,7 @@ TEST_F(NcclMemory, GoesAnotherWayWhereOtherRanksHaveNone) {
   const std::vector<float*> both = {Piece(0, 2 * kCount), Piece(1, 2 * kCount)};
   float* const plain = Plain(1);
   ASSERT_THAT(Sum(both), Each(IsOk()));
+  ExpectSum(both);
   EXPECT_EQ(nccl_->registered, 2);
   const std::vector<std::vector<float*>> mixed = {{both[0], plain}, {both[0] + 4, both[1]}, {Plain(0), both[1]}};
   for (const auto& tensors : mixed) {
@@ -252,6 +253,7 @@ TEST_F(NcclMemory, StaysWhereItCannotBeForgotten) {
   EXPECT_EQ(nccl_->pieces(), 4u);  // it is the process's
   nccl_->never_launches = false;
   EXPECT_THAT(Ended(operations), Each(IsOk()));
+  operations.clear();  // they have the communicators
   End();
   nccl_->Free(0, others[0]);  // as with the process
 }
