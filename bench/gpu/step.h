@@ -15,8 +15,8 @@ struct StepOptions {
   std::string json{};  // a file; empty: none
 };
 
-// Without computation: all gradients are ready at once. In the reducer's own memory, and in memory of the program's, by
-// graphs and without, by turns. Checks the sums of one step, before anything goes by graphs, and of one after all;
+// Without computation: all gradients are ready at once. In the reducer's own memory, in memory of the program's, and
+// there by graphs, by turns. Checks the sums of one step, before anything goes by graphs, and of one after all;
 // kDataLoss if any is wrong. `command`: as it was typed.
 absl::Status RunStep(const StepOptions& options, const std::string& command);
 
