@@ -92,6 +92,11 @@ void FakeGpu::FailAllocate(absl::Status status, int before) {
   allocations_before_failure_ = before;
 }
 
+void FakeGpu::LimitPieces(int64_t bytes) {
+  std::lock_guard lock(mutex_);
+  largest_piece_ = bytes;
+}
+
 void FakeGpu::FailPin(absl::Status status) {
   std::lock_guard lock(mutex_);
   pin_failure_ = std::move(status);
@@ -359,6 +364,7 @@ absl::Status FakeGpu::BeginLaunch(Stream stream) {
 absl::StatusOr<void*> FakeGpu::Allocate(int64_t bytes) {
   std::lock_guard lock(mutex_);
   if (allocations_before_failure_-- <= 0) RETURN_IF_ERROR(allocate_failure_);
+  if (bytes > largest_piece_) return absl::ResourceExhaustedError("out of memory");
   void* const memory = ::operator new (static_cast<size_t>(bytes), std::align_val_t{256});
   allocations_.insert(memory);
   return memory;
