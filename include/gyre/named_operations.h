@@ -20,8 +20,8 @@
 //   kFailedPrecondition  this rank has joined; or nothing runs any more; or, of Wait on this rank alone, a tensor's
 //                        stream is being captured into a graph: see below
 //   others               as of Communicator's operations, or this rank's GPU failed amid one: nothing runs any more
-// Where it does not say that nothing runs any more, the others go on and, but for that stream, the tensors are as they
-// were.
+// Where it does not say that nothing runs any more, the others go on, and the tensors are as they were; but where it is
+// about a stream that is being captured when Wait is called, the operation has ended as it may.
 //
 // Tensors may be on GPUs (tensor.h): on all ranks or on none, and of each rank on one GPU. What was queued on a
 // tensor's stream before it was submitted comes before the operation. What is queued once Wait of its Work has
