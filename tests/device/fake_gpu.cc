@@ -92,11 +92,6 @@ void FakeGpu::FailAllocate(absl::Status status, int before) {
   allocations_before_failure_ = before;
 }
 
-void FakeGpu::LimitPieces(int64_t bytes) {
-  std::lock_guard lock(mutex_);
-  largest_piece_ = bytes;
-}
-
 void FakeGpu::FailPin(absl::Status status) {
   std::lock_guard lock(mutex_);
   pin_failure_ = std::move(status);

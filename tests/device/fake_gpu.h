@@ -104,7 +104,10 @@ class FakeGpu final : public Gpu {
   void FailSquares(absl::Status status);
 
   // From now on there is no room for more than so many bytes in one piece.
-  void LimitPieces(int64_t bytes);
+  void LimitPieces(int64_t bytes) {
+    std::lock_guard lock(mutex_);
+    largest_piece_ = bytes;
+  }
 
   // Every later Pin ends in this, or every Allocate but the next `before` ones; OK: no more.
   void FailAllocate(absl::Status status, int before = 0);
