@@ -85,10 +85,13 @@ struct ReducerOptions {
   bool priorities = true;
 
   // Of gradients on a GPU: once the plan stays, what is queued for a bucket is captured into a CUDA graph after one
-  // step, and from then on launched by one call, where ranks exchange by NCCL or there is one (docs/gpu.md). Where a
-  // rank cannot capture, all go on without. Nothing is captured where gradients are compressed, nor of row gradients.
-  // The same on all ranks. False: nothing is captured.
-  bool graphs = true;
+  // step, and from then on launched by one call, where ranks exchange by NCCL or there is one (docs/gpu.md). Off until
+  // it is asked for: it has not run on a GPU yet. Nothing is captured where gradients are compressed, nor of row
+  // gradients. In that step's Wait no other thread may wait for the whole GPU or its context (cudaDeviceSynchronize, or
+  // whatever calls it): CUDA refuses that, and the capture is spoilt. It is tried once: where a rank cannot, all go on
+  // without, with a warning, unless it is NCCL that fails, which ends the reducer. One reducer of a process has graphs
+  // on a GPU at a time: one that comes to that step while another has goes on without. The same on all ranks.
+  bool graphs = false;
 
   // How kF32 gradients of two dimensions and 1024 elements or more travel (a Dgc has limits of its own); all others go
   // as they are, or, if kF32 and in a bucket that a sparse codec compresses, at the width of its `values`, what

@@ -34,7 +34,7 @@ TEST(GpuGraphLimitsTest, WhatTheHostHasAPartInIsNotCaptured) {
         hosts, 1,
         [](GpuRank& rank) {
           GpuTrainer trainer(rank, {{{1000}}});
-          ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum}), IsOk());
+          ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .graphs = true}), IsOk());
           for (int64_t step = 1; step <= kCaptured + 2; ++step) {
             ASSERT_THAT(trainer.GiveAll(step), IsOk());
             const auto summary = trainer.reducer->Wait();
@@ -53,9 +53,12 @@ TEST(GpuGraphLimitsTest, WhatTheHostHasAPartInIsNotCaptured) {
 TEST(GpuGraphLimitsTest, ReducersThatCompressCaptureNothing) {
   RunByGraphs(1, [](GpuRank& rank) {
     GpuTrainer trainer(rank, {{{20, 71}}, {{30, 40}}, {{9}}, {{1000}, DType::kBF16}});
-    ASSERT_THAT(
-        trainer.Start({.op = ReduceOp::kSum, .bucket_bytes = 2000, .compression = Fp16{}, .always_compress = true}),
-        IsOk());
+    ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum,
+                               .bucket_bytes = 2000,
+                               .graphs = true,
+                               .compression = Fp16{},
+                               .always_compress = true}),
+                IsOk());
     for (int64_t step = 1; step <= kCaptured + 5; ++step) {
       ASSERT_THAT(trainer.GiveAll(step), IsOk());
       const auto summary = trainer.reducer->Wait();
@@ -74,7 +77,7 @@ TEST(GpuGraphLimitsTest, ReducersThatCompressCaptureNothing) {
 TEST(GpuGraphLimitsTest, RowGradientsGoBesideGraphs) {
   constexpr int64_t kRows = 10, kWidth = 4, kDense = 100, kSteps = kCaptured + 5;
   RunByGraphs(2, [](GpuRank& rank) {
-    auto reducer = *GradientReducer::Create(rank.world(), {.op = ReduceOp::kSum});
+    auto reducer = *GradientReducer::Create(rank.world(), {.op = ReduceOp::kSum, .graphs = true});
     const std::vector<int64_t> table = {kRows, kWidth}, dense = {kDense};
     ASSERT_THAT(reducer->RegisterRows("embedding", table, DType::kF32, rank.device()), IsOk());
     ASSERT_THAT(reducer->Register("layer", dense, DType::kF32, rank.device()), IsOk());
@@ -120,7 +123,7 @@ TEST(GpuGraphLimitsTest, AStepThatFindsItsGraphDiscardedSaysWhy) {
   RunByNccl({2}, 1, [](GpuRank& rank) {
     GpuTrainer trainer(rank, {{{1000}}});
     auto other = rank.Tensor(DType::kF32, 1000, rank.stream);
-    ASSERT_THAT(trainer.Start({}), IsOk());
+    ASSERT_THAT(trainer.Start({.graphs = true}), IsOk());
     for (int64_t step = 1; step <= kCaptured + 1; ++step) {
       ASSERT_THAT(trainer.GiveAll(step), IsOk());
       ASSERT_THAT(trainer.reducer->Wait(), IsOk());

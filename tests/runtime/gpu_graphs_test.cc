@@ -29,7 +29,7 @@ TEST(GpuGraphsTest, StepsThatRepeatAreRight) {
   for (unsigned seed = 0; seed < 3; ++seed) {
     RunByGraphs(seed, [](GpuRank& rank) {
       GpuTrainer trainer(rank, SomeParameters());
-      ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .bucket_bytes = 2000}), IsOk());
+      ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .bucket_bytes = 2000, .graphs = true}), IsOk());
       for (int64_t step = 1; step <= kCaptured + 20; ++step) {
         ASSERT_THAT(trainer.GiveAll(step), IsOk());
         const auto summary = trainer.reducer->Wait();
@@ -66,7 +66,7 @@ TEST(GpuGraphsTest, AStepIsOneLaunchForEachCall) {
 TEST(GpuGraphsTest, NcclIsGivenNothingAnew) {
   RunByNccl({2}, 1, [](GpuRank& rank) {
     GpuTrainer trainer(rank, SomeParameters());
-    ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .bucket_bytes = 2000}), IsOk());
+    ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .bucket_bytes = 2000, .graphs = true}), IsOk());
     int launches = 0, calls = 0;
     for (int64_t step = 1; step <= kCaptured + 10; ++step) {
       ASSERT_THAT(trainer.GiveAll(step), IsOk());
@@ -87,7 +87,7 @@ TEST(GpuGraphsTest, PlacesMayChangeAtAnyTimeOnAnyRank) {
   for (unsigned seed = 0; seed < 6; ++seed) {
     RunByGraphs(seed, [seed](GpuRank& rank) {
       GpuTrainer trainer(rank, SomeParameters());
-      ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .bucket_bytes = 2000}), IsOk());
+      ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .bucket_bytes = 2000, .graphs = true}), IsOk());
       std::vector<GpuRank::Memory> others, fresh;
       for (size_t p = 0; p < trainer.size(); ++p) {
         others.push_back(
@@ -125,7 +125,7 @@ TEST(GpuGraphsTest, PlacesMayChangeAtAnyTimeOnAnyRank) {
 TEST(GpuGraphsTest, GradientsAreConverted) {
   RunByGraphs(2, [](GpuRank& rank) {
     GpuTrainer trainer(rank, {{{700}}, {{41}}});
-    ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum}), IsOk());
+    ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .graphs = true}), IsOk());
     auto narrow = rank.Tensor(DType::kBF16, 700, rank.stream);
     for (int64_t step = 1; step <= kCaptured + 8; ++step) {
       // As bf16 from the beginning on one rank, now and then on the others.
@@ -143,7 +143,7 @@ TEST(GpuGraphsTest, MicroBatchesAddUp) {
   for (unsigned seed = 0; seed < 3; ++seed) {
     RunByGraphs(seed, [](GpuRank& rank) {
       GpuTrainer trainer(rank, SomeParameters());
-      ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .accumulate = 2, .bucket_bytes = 2000}), IsOk());
+      ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .accumulate = 2, .bucket_bytes = 2000, .graphs = true}), IsOk());
       for (int64_t step = 1; step <= kCaptured + 6; ++step) {
         for (const int64_t batch : {2 * step, 2 * step + 1}) {
           for (size_t p = 0; p < trainer.size(); ++p) {
@@ -162,7 +162,8 @@ TEST(GpuGraphsTest, MicroBatchesAddUp) {
 TEST(GpuGraphsTest, NormsAreClippedAndBadStepsSkipped) {
   RunByGraphs(8, [](GpuRank& rank) {
     GpuTrainer trainer(rank, {{{64}}, {{36}}});
-    ASSERT_THAT(trainer.Start({.op = ReduceOp::kAverage, .max_norm = 5.0, .skip_non_finite = true}), IsOk());
+    ASSERT_THAT(trainer.Start({.op = ReduceOp::kAverage, .max_norm = 5.0, .skip_non_finite = true, .graphs = true}),
+                IsOk());
     std::vector<float> threes(64, 3.0f), more(36), got(64), other(36);
     for (int64_t step = 1; step <= kCaptured + 6; ++step) {
       const bool finite = step % 4 != 0;
@@ -190,8 +191,8 @@ TEST(GpuGraphsTest, NormsAreClippedAndBadStepsSkipped) {
 TEST(GpuGraphsTest, SeveralReducersHaveTheirOwn) {
   RunByGraphs(4, [](GpuRank& rank) {
     GpuTrainer one(rank, SomeParameters()), other(rank, {{{900}}, {{700}}});
-    ASSERT_THAT(one.Start({.op = ReduceOp::kSum, .bucket_bytes = 2000}), IsOk());
-    ASSERT_THAT(other.Start({.op = ReduceOp::kAverage}), IsOk());
+    ASSERT_THAT(one.Start({.op = ReduceOp::kSum, .bucket_bytes = 2000, .graphs = true}), IsOk());
+    ASSERT_THAT(other.Start({.op = ReduceOp::kAverage, .graphs = true}), IsOk());
     const double part = 1.0 / rank.rank.size;
     for (int64_t step = 1; step <= kCaptured + 8; ++step) {
       ASSERT_THAT(one.GiveAll(step), IsOk());
@@ -205,7 +206,7 @@ TEST(GpuGraphsTest, SeveralReducersHaveTheirOwn) {
       if (step == kCaptured + 4) {  // its graphs go, those of the other stay
         one.Compare();
         one.reducer.reset();
-        ASSERT_THAT(one.Start({.op = ReduceOp::kSum, .bucket_bytes = 2000}), IsOk());
+        ASSERT_THAT(one.Start({.op = ReduceOp::kSum, .bucket_bytes = 2000, .graphs = true}), IsOk());
       }
     }
     one.Compare();
@@ -220,7 +221,7 @@ TEST(GpuGraphsTest, WhereOneRankCannotCaptureAllGoOnWithout) {
   for (const auto& [begin, end] : {std::pair(cannot, ok), std::pair(ok, cannot)}) {
     RunByGraphs(3, [&begin = begin, &end = end](GpuRank& rank) {
       GpuTrainer trainer(rank, SomeParameters());
-      ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .bucket_bytes = 2000}), IsOk());
+      ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .bucket_bytes = 2000, .graphs = true}), IsOk());
       if (rank.rank.rank == rank.rank.size - 1) rank.gpu->FailCaptures(begin, end, 1);
       for (int64_t step = 1; step <= kCaptured + 5; ++step) {
         ASSERT_THAT(trainer.GiveAll(step), IsOk());
@@ -238,7 +239,7 @@ TEST(GpuGraphsTest, ErrorsInTheMiddleOfACapture) {
   for (int after = 0; after < 16; ++after) {
     RunByGraphs(1, [after](GpuRank& rank) {
       GpuTrainer trainer(rank, SomeParameters());
-      ASSERT_THAT(trainer.Start({.op = ReduceOp::kAverage, .bucket_bytes = 2000}), IsOk());
+      ASSERT_THAT(trainer.Start({.op = ReduceOp::kAverage, .bucket_bytes = 2000, .graphs = true}), IsOk());
       if (rank.rank.rank == 0) rank.gpu->FailCaptured(after, absl::InternalError("fell off the bus"));
       absl::Status status;
       for (int64_t step = 1; step <= kCaptured + 3 && status.ok(); ++step) {
@@ -261,7 +262,7 @@ TEST(GpuGraphsTest, ErrorsInTheMiddleOfACapture) {
 TEST(GpuGraphsTest, AGpuThatFailsLaterEndsTheStep) {
   RunByGraphs(1, [](GpuRank& rank) {
     GpuTrainer trainer(rank, {{{1000}}});
-    ASSERT_THAT(trainer.Start({}), IsOk());
+    ASSERT_THAT(trainer.Start({.graphs = true}), IsOk());
     for (int64_t step = 1; step <= kCaptured + 2; ++step) {
       ASSERT_THAT(trainer.GiveAll(step), IsOk());
       ASSERT_THAT(trainer.reducer->Wait(), IsOk());
@@ -282,7 +283,7 @@ TEST(GpuGraphsTest, AStreamThatTheProgramCapturesIsLeftAlone) {
     GpuTrainer trainer(rank, {{{1000}}});
     void* const programs = *rank.gpu->CreateStream();
     rank.gpu->LetProgramCapture(programs);  // all the time
-    ASSERT_THAT(trainer.Start({}), IsOk());
+    ASSERT_THAT(trainer.Start({.graphs = true}), IsOk());
     for (int64_t step = 1; step <= kCaptured + 2; ++step) {
       ASSERT_THAT(trainer.GiveAll(step), IsOk());
       ASSERT_THAT(trainer.reducer->Wait(), IsOk());
@@ -302,7 +303,7 @@ TEST(GpuGraphsTest, AStreamThatTheProgramCapturesIsLeftAlone) {
 TEST(GpuGraphsTest, TheEndOfAReducerWhoseGraphsAreUnderWay) {
   RunByGraphs(1, [](GpuRank& rank) {
     GpuTrainer trainer(rank, {{{1000}}, {{10}}});
-    ASSERT_THAT(trainer.Start({}), IsOk());
+    ASSERT_THAT(trainer.Start({.graphs = true}), IsOk());
     for (int64_t step = 1; step <= kCaptured; ++step) {
       ASSERT_THAT(trainer.GiveAll(step), IsOk());
       ASSERT_THAT(trainer.reducer->Wait(), IsOk());
@@ -326,7 +327,7 @@ TEST(GpuGraphsTest, TheEndOfAReducerWhoseGraphsAreUnderWay) {
 TEST(GpuGraphsTest, WhereTheyAreNotAskedForThereAreNone) {
   RunByGraphs(1, [](GpuRank& rank) {
     GpuTrainer trainer(rank, {{{1000}}});
-    ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .graphs = false}), IsOk());
+    ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum}), IsOk());
     for (int64_t step = 1; step <= kCaptured + 2; ++step) {
       ASSERT_THAT(trainer.GiveAll(step), IsOk());
       const auto summary = trainer.reducer->Wait();

@@ -50,7 +50,7 @@ TEST(GpuMemoryTest, ReducersHaveTheirs) {
   for (const HostSizes& hosts : {HostSizes{2}, HostSizes{1, 1}}) {
     RunByNccl(hosts, 1, [](GpuRank& rank) {
       GpuTrainer trainer(rank, {{{1000}}, {{20}}});
-      ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .bucket_bytes = 2000}), IsOk());
+      ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .bucket_bytes = 2000, .graphs = true}), IsOk());
       for (int64_t step = 1; step <= 6; ++step) {
         for (size_t p = 0; p < 2; ++p) ASSERT_THAT(trainer.Give(p, step, p == 0), IsOk());
         ASSERT_THAT(trainer.reducer->Wait(), IsOk());
@@ -71,7 +71,7 @@ TEST(GpuMemoryTest, ReducersWithoutMemoryOfNcclsOnEachRank) {
       GpuTrainer trainer(rank, {{{1000}}});
       if (rank.rank.rank == 0) rank.nccl->allocations_left = 3;  // the program's two, and one reducer's
       rank.Meet();
-      ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum}), IsOk());
+      ASSERT_THAT(trainer.Start({.op = ReduceOp::kSum, .graphs = true}), IsOk());
       for (int64_t step = 1; step <= 5; ++step) {
         ASSERT_THAT(trainer.Give(0, step, step % 2 == 0), IsOk());
         ASSERT_THAT(trainer.reducer->Wait(), IsOk());
