@@ -22,6 +22,9 @@ class Contender {
   virtual std::string name() const = 0;
   virtual std::string buffers() const { return "plain"; }  // the kind of memory it uses
 
+  // Whether its results are the task's. If not it is there for its time alone, and they are not checked.
+  virtual bool computes() const { return true; }
+
   // Makes the task's buffers. kUnimplemented if the library cannot do it; says what it lacks.
   virtual absl::Status Prepare(const Task& task) = 0;
 
@@ -46,7 +49,8 @@ class Contender {
 
 using Contenders = std::vector<std::unique_ptr<Contender>>;
 
-std::unique_ptr<Contender> MakeGyre(Runtime& runtime);
+// `name`: of the library, in reports.
+std::unique_ptr<Contender> MakeGyre(Runtime& runtime, std::string name = "gyre");
 
 // Every rank copies from its part of the arena into its part of the arena.
 std::unique_ptr<Contender> MakeCopy(Runtime& runtime);

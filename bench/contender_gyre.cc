@@ -1,3 +1,5 @@
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "contender.h"
@@ -9,9 +11,9 @@ namespace {
 
 class GyreContender final : public Contender {
  public:
-  explicit GyreContender(Runtime& runtime) : runtime_(runtime) {}
+  GyreContender(Runtime& runtime, std::string name) : runtime_(runtime), name_(std::move(name)) {}
 
-  std::string name() const override { return "gyre"; }
+  std::string name() const override { return name_; }
   std::string buffers() const override { return task_.buffers == Buffers::kArena ? "arena" : "plain"; }
 
   absl::Status Prepare(const Task& task) override {
@@ -59,6 +61,7 @@ class GyreContender final : public Contender {
 
  private:
   Runtime& runtime_;
+  const std::string name_;
   Task task_;
   std::vector<std::byte> plain_in_, plain_out_;
   Buffer arena_in_, arena_out_;
@@ -66,8 +69,8 @@ class GyreContender final : public Contender {
 
 }  // namespace
 
-std::unique_ptr<Contender> MakeGyre(Runtime& runtime) {
-  return std::make_unique<GyreContender>(runtime);
+std::unique_ptr<Contender> MakeGyre(Runtime& runtime, std::string name) {
+  return std::make_unique<GyreContender>(runtime, std::move(name));
 }
 
 }  // namespace gyre::bench

@@ -92,7 +92,7 @@ absl::StatusOr<std::vector<std::optional<Measurement>>> Sweep::RunForm(
                    .wire_bytes = std::nullopt,
                    .wrong = std::nullopt,
                    .ratio = std::nullopt};
-    if (check_) {
+    if (check_ && contender.computes()) {
       ASSIGN_OR_RETURN(measured[c]->wrong, CountWrong(contender, task, in_place));
     }
     // Zeros stay zeros, however often they are summed in place.

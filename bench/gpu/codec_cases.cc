@@ -1,5 +1,3 @@
-#include <algorithm>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,21 +14,6 @@ namespace gyre::bench::gpu {
 namespace {
 
 constexpr int64_t kWidth = sizeof(float);
-
-// Standard normal; after a million they repeat.
-absl::Status FillNormal(void* to, int64_t count, uint64_t seed) {
-  constexpr int64_t kDistinct = 1 << 20;
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(static_cast<size_t>(std::min(count, kDistinct)));
-  for (float& value : values) value = normal(random);
-  for (int64_t done = 0; done < count; done += kDistinct) {
-    const auto bytes = static_cast<size_t>(std::min(count - done, kDistinct) * kWidth);
-    RETURN_IF_ERROR(
-        Check(cudaMemcpy(static_cast<float*>(to) + done, values.data(), bytes, cudaMemcpyDefault), "filling"));
-  }
-  return Check(cudaDeviceSynchronize(), "filling");
-}
 
 // 20 bytes an element: u and v are read and written, the gradient is read. What is chosen is not counted.
 absl::Status AddDgc(Cases& cases, int64_t count) {

@@ -19,6 +19,15 @@ absl::Status RunCollective(Operation operation, const CollectiveOptions& options
     ASSIGN_OR_RETURN(auto nccl, MakeNccl(runtime->world(), gpu));
     contenders.push_back(std::move(nccl));
   }
+  if (options.against_copy) {
+    ASSIGN_OR_RETURN(auto copy, MakeCopyOnGpu());
+    contenders.push_back(std::move(copy));
+  }
+  if (options.against_host) {
+    ASSIGN_OR_RETURN(auto copy, MakeCopyByHost());
+    contenders.push_back(std::move(copy));
+    contenders.push_back(MakeGyre(*runtime, "gyre-host"));
+  }
   ASSIGN_OR_RETURN(const auto report, Report::OpenOnRankZero(options.sweep.json, command, runtime->world()));
   return sweep.Run(operation, contenders, report.get());
 }

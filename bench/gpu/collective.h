@@ -14,6 +14,8 @@ namespace gyre::bench::gpu {
 struct CollectiveOptions {
   SweepOptions sweep;
   bool against_nccl = false;
+  bool against_copy = false;  // MakeCopyOnGpu
+  bool against_host = false;  // MakeCopyByHost, and Gyre's own collectives of memory of the host
 };
 
 // Each rank takes the GPU whose number is its own on its host, modulo how many there are. `command`: as it was typed.
@@ -26,5 +28,10 @@ absl::StatusOr<std::unique_ptr<Contender>> MakeGyreOnGpu(Runtime& runtime, int g
 // NCCL itself. kUnimplemented where this build has none; kFailedPrecondition where ranks share a GPU, which NCCL
 // refuses. Collective.
 absl::StatusOr<std::unique_ptr<Contender>> MakeNccl(Communicator& world, int gpu);
+
+// A copy of as many bytes as the size column has: within the GPU's memory; or to pinned memory of the host and, at the
+// same time, as many back. Of each rank, all at once.
+absl::StatusOr<std::unique_ptr<Contender>> MakeCopyOnGpu();
+absl::StatusOr<std::unique_ptr<Contender>> MakeCopyByHost();
 
 }  // namespace gyre::bench::gpu

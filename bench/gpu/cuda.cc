@@ -1,7 +1,9 @@
 #include "gpu/cuda.h"
 
 #include <algorithm>
+#include <random>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gyre/status_macros.h"
@@ -39,6 +41,20 @@ absl::StatusOr<Memory> Memory::Make(int64_t bytes) {
   const auto size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
   RETURN_IF_ERROR(Check(cudaMalloc(&memory.data_, size), absl::StrCat(bytes, " bytes on the GPU")));
   return memory;
+}
+
+absl::Status FillNormal(void* to, int64_t count, uint64_t seed) {
+  constexpr int64_t kDistinct = 1 << 20;
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(static_cast<size_t>(std::min(count, kDistinct)));
+  for (float& value : values) value = normal(random);
+  for (int64_t done = 0; done < count; done += kDistinct) {
+    const auto bytes = static_cast<size_t>(std::min(count - done, kDistinct)) * sizeof(float);
+    RETURN_IF_ERROR(
+        Check(cudaMemcpy(static_cast<float*>(to) + done, values.data(), bytes, cudaMemcpyDefault), "filling"));
+  }
+  return Check(cudaDeviceSynchronize(), "filling");
 }
 
 absl::StatusOr<Stream> Stream::Make() {

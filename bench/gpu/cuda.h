@@ -40,6 +40,10 @@ class Memory {
   void* data_ = nullptr;
 };
 
+// Writes `count` floats of a standard normal distribution to memory of the current GPU, by `seed`; after a million they
+// repeat. Blocks until they are there.
+absl::Status FillNormal(void* to, int64_t count, uint64_t seed);
+
 // A stream of the current GPU that does not wait for the default one, and two events to take times with.
 class Stream {
  public:

@@ -80,6 +80,11 @@ void AddCollective(CLI::App& app, Operation operation, gpu::CollectiveOptions& o
         ->capture_default_str();
   }
   command->add_flag("--against-nccl", options.against_nccl, "By turns with NCCL itself; a GPU for each rank");
+  command->add_flag(
+      "--against-copy", options.against_copy,
+      "By turns with copies of as many bytes within the GPU's memory: the time ratio is the share of them");
+  command->add_flag("--against-host", options.against_host,
+                    "By turns with copies to pinned memory and back at once, and with the same of the host's memory");
 }
 
 void AddStep(CLI::App& app, gpu::StepOptions& options) {
@@ -94,6 +99,10 @@ void AddStep(CLI::App& app, gpu::StepOptions& options) {
       ->check(CLI::IsMember({"f32", "bf16"}))
       ->delimiter(',')
       ->capture_default_str();
+  command
+      ->add_option("--compression", options.compression,
+                   "Also with compressed gradients, by commas: dgc:0.999, int8, fp16, ... (include/gyre/compression.h)")
+      ->delimiter(',');
   command->add_option("--steps", options.steps, "Steps that are measured")
       ->check(CLI::Range(1, 100'000))
       ->capture_default_str();

@@ -1,5 +1,6 @@
 #include "gpu/step.h"
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <chrono>
@@ -24,10 +25,13 @@ namespace {
 
 constexpr int kWarmup = 8;  // more steps than a plan takes to stay
 
-// Where gradients are, and whether steps go by graphs.
+constexpr int64_t kRoom = 1 << 20;  // noise begins at one of so many places
+
+// Where gradients are, and how they go.
 struct Variant {
-  bool plain = false;   // in memory of the program's, packed and unpacked; else in the reducer's
-  bool graphs = false;  // ReducerOptions::graphs
+  bool plain = false;         // in memory of the program's, packed and unpacked; else in the reducer's
+  bool graphs = false;        // ReducerOptions::graphs
+  std::string compression{};  // as ParseCompression reads it; empty: none
 };
 
 // Of a step, in microseconds.
@@ -42,19 +46,26 @@ class Contender {
   static absl::StatusOr<std::unique_ptr<Contender>> Make(Communicator& world, const Model& model, DType dtype,
                                                          Device device, const Variant& variant);
 
+  // Of what is to be compressed makes the next step's gradients, other noise in each: of zeros there would be nothing
+  // to choose and to send. Waits for the stream.
+  absl::Status Prepare(const Stream& stream);
   absl::StatusOr<StepTimes> Time(const Stream& stream);
 
-  // Each element of rank r is 2^-r; elements that came out other than their sum.
-  absl::StatusOr<int64_t> CountWrong(const Stream& stream, int rank, int ranks);
+  // Each element of rank r is 2^-r: bytes that came out other than their sum's. Of compressed noise: other than those
+  // of rank 0. Collective.
+  absl::StatusOr<int64_t> CountWrong(const Stream& stream, Communicator& world);
 
   std::string buffers() const { return variant_.plain ? "plain" : "arena"; }
   bool graphs() const { return variant_.graphs; }
+  std::string compression() const { return compresses() ? variant_.compression : "none"; }
   StepSummary summary() const { return summary_; }
 
  private:
   Contender(const Model& model, DType dtype, Device device, const Variant& variant)
       : order_(BackwardOrder(model)), dtype_(dtype), device_(device), variant_(variant) {}
   absl::Status Step();
+  bool compresses() const { return !variant_.compression.empty(); }
+  absl::StatusOr<int64_t> CountDifferent(const Stream& stream, Communicator& world);
   TensorView view(int i) const { return plain_.empty() ? reducer_->gradient(i) : views_[static_cast<size_t>(i)]; }
 
   const std::vector<int> order_;
@@ -64,14 +75,27 @@ class Contender {
   std::unique_ptr<GradientReducer> reducer_;
   std::vector<Memory> plain_;
   std::vector<TensorView> views_;
+  Memory noise_;
+  int64_t prepared_ = 0;
   StepSummary summary_;
 };
+
+absl::StatusOr<ReducerOptions> OptionsOf(const Variant& variant) {
+  ReducerOptions options{.op = ReduceOp::kSum, .graphs = variant.graphs};
+  if (variant.compression.empty()) return options;
+  ASSIGN_OR_RETURN(options.compression, ParseCompression(variant.compression));
+  options.always_compress = true;
+  return options;
+}
 
 absl::StatusOr<std::unique_ptr<Contender>> Contender::Make(Communicator& world, const Model& model, DType dtype,
                                                            Device device, const Variant& variant) {
   auto made = std::unique_ptr<Contender>(new Contender(model, dtype, device, variant));
-  ASSIGN_OR_RETURN(made->reducer_, GradientReducer::Create(world, {.op = ReduceOp::kSum, .graphs = variant.graphs}));
+  ASSIGN_OR_RETURN(const ReducerOptions options, OptionsOf(variant));
+  ASSIGN_OR_RETURN(made->reducer_, GradientReducer::Create(world, options));
+  int64_t most = 0;
   for (const Parameter& parameter : model.parameters) {
+    most = std::max(most, parameter.count());
     RETURN_IF_ERROR(made->reducer_->Register(parameter.name, parameter.shape, dtype, device).status());
     if (!variant.plain) continue;
     ASSIGN_OR_RETURN(Memory memory, Memory::Make(parameter.count() * DTypeSize(dtype)));
@@ -84,7 +108,22 @@ absl::StatusOr<std::unique_ptr<Contender>> Contender::Make(Communicator& world, 
     RETURN_IF_ERROR(Check(cudaMemset(view.data, 0, static_cast<size_t>(view.bytes())), "clearing a gradient"));
   }
   RETURN_IF_ERROR(Check(cudaDeviceSynchronize(), "waiting for the GPU"));
+  if (!made->compresses()) return made;
+  ASSIGN_OR_RETURN(made->noise_, Memory::Make((most + kRoom) * DTypeSize(dtype)));
+  RETURN_IF_ERROR(FillNormal(made->noise_.data(), most + kRoom, static_cast<uint64_t>(world.rank()) + 1));
   return made;
+}
+
+absl::Status Contender::Prepare(const Stream& stream) {
+  if (!compresses()) return absl::OkStatus();
+  ++prepared_;
+  for (const int i : order_) {
+    const int64_t first = (prepared_ * 40'503 + i * int64_t{7919}) % kRoom;
+    RETURN_IF_ERROR(Check(cudaMemcpyAsync(view(i).data, noise_.data() + first * DTypeSize(dtype_),
+                                          static_cast<size_t>(view(i).bytes()), cudaMemcpyDeviceToDevice, stream.get()),
+                          "copying noise"));
+  }
+  return stream.Synchronize();
 }
 
 absl::Status Contender::Step() {
@@ -115,7 +154,23 @@ float PowerOfHalf(int rank) {
   return value;
 }
 
-absl::StatusOr<int64_t> Contender::CountWrong(const Stream& stream, int rank, int ranks) {
+absl::StatusOr<int64_t> Contender::CountDifferent(const Stream& stream, Communicator& world) {
+  RETURN_IF_ERROR(Prepare(stream));
+  RETURN_IF_ERROR(Step());
+  RETURN_IF_ERROR(stream.Synchronize());
+  int64_t different = 0;
+  for (const int i : order_) {
+    std::vector<uint8_t> got(static_cast<size_t>(view(i).bytes()));
+    RETURN_IF_ERROR(Check(cudaMemcpy(got.data(), view(i).data, got.size(), cudaMemcpyDeviceToHost), "looking"));
+    std::vector<uint8_t> first = got;
+    RETURN_IF_ERROR(world.Broadcast(first, 0));
+    for (size_t at = 0; at < got.size(); ++at) different += got[at] != first[at] ? 1 : 0;
+  }
+  return different;
+}
+
+absl::StatusOr<int64_t> Contender::CountWrong(const Stream& stream, Communicator& world) {
+  if (compresses()) return CountDifferent(stream, world);
   const auto encoded = [this](float value, int64_t count) {
     const auto bits = std::bit_cast<uint32_t>(value);
     const auto width = static_cast<size_t>(DTypeSize(dtype_));
@@ -127,9 +182,9 @@ absl::StatusOr<int64_t> Contender::CountWrong(const Stream& stream, int rank, in
     return bytes;
   };
   float sum = 0;
-  for (int each = 0; each < ranks; ++each) sum += PowerOfHalf(each);
+  for (int each = 0; each < world.size(); ++each) sum += PowerOfHalf(each);
   for (const int i : order_) {
-    const auto bytes = encoded(PowerOfHalf(rank), view(i).count);
+    const auto bytes = encoded(PowerOfHalf(world.rank()), view(i).count);
     RETURN_IF_ERROR(Check(cudaMemcpy(view(i).data, bytes.data(), bytes.size(), cudaMemcpyHostToDevice), "filling"));
   }
   RETURN_IF_ERROR(Check(cudaDeviceSynchronize(), "waiting for the GPU"));
@@ -156,9 +211,10 @@ void Print(const Model& model, DType dtype, const Contender& contender, const Ti
   const int64_t bytes = model.count() * DTypeSize(dtype);
   const double rate = static_cast<double>(bytes) / times.median * 1e-3;
   const StepSummary summary = contender.summary();
-  absl::PrintF("%-12s %6s %6s %6s %8d %12d %8d %10.3f %10.3f %10.2f %10.1f\n", model.name, DTypeName(dtype),
-               contender.buffers(), contender.graphs() ? "yes" : "no", model.parameters.size(), bytes, summary.calls,
-               times.median * 1e-3, times.min * 1e-3, rate, host.median);
+  absl::PrintF("%-12s %6s %6s %6s %12s %8d %12d %8d %8d %10.3f %10.3f %10.2f %10.1f\n", model.name, DTypeName(dtype),
+               contender.buffers(), contender.graphs() ? "yes" : "no", contender.compression(), model.parameters.size(),
+               bytes, summary.calls, summary.compressed_calls, times.median * 1e-3, times.min * 1e-3, rate,
+               host.median);
   std::fflush(stdout);
   if (json == nullptr) return;
   const nlohmann::ordered_json line = {{"lib", "gyre"},
@@ -168,8 +224,11 @@ void Print(const Model& model, DType dtype, const Contender& contender, const Ti
                                        {"ranks", ranks},
                                        {"buffers", contender.buffers()},
                                        {"graphs", contender.graphs()},
+                                       {"compression", contender.compression()},
                                        {"bytes", bytes},
                                        {"calls", summary.calls},
+                                       {"compressed_calls", summary.compressed_calls},
+                                       {"compressed_bytes", summary.compressed_bytes},
                                        {"time_us_med", times.median},
                                        {"time_us_min", times.min},
                                        {"host_us_med", host.median},
@@ -180,16 +239,20 @@ void Print(const Model& model, DType dtype, const Contender& contender, const Ti
 
 absl::Status RunModel(const StepOptions& options, const Model& model, DType dtype, Communicator& world, Device device,
                       const Stream& stream, std::FILE* json) {
-  std::vector<std::unique_ptr<Contender>> contenders;
   // By graphs one at most: one reducer on a GPU has them at a time.
-  for (const Variant& variant : {Variant{}, Variant{.plain = true}, Variant{.plain = true, .graphs = true}}) {
+  std::vector<Variant> variants = {{}, {.plain = true}, {.plain = true, .graphs = true}};
+  for (const std::string& each : options.compression) {
+    if (dtype == DType::kF32) variants.push_back({.compression = each});
+  }
+  std::vector<std::unique_ptr<Contender>> contenders;
+  for (const Variant& variant : variants) {
     ASSIGN_OR_RETURN(auto contender, Contender::Make(world, model, dtype, device, variant));
     contenders.push_back(std::move(contender));
   }
   int64_t wrong = 0;
   const auto look = [&]() -> absl::Status {
     for (const auto& contender : contenders) {
-      ASSIGN_OR_RETURN(const int64_t more, contender->CountWrong(stream, world.rank(), world.size()));
+      ASSIGN_OR_RETURN(const int64_t more, contender->CountWrong(stream, world));
       wrong += more;
     }
     return absl::OkStatus();
@@ -198,6 +261,7 @@ absl::Status RunModel(const StepOptions& options, const Model& model, DType dtyp
   std::vector<std::vector<double>> samples(contenders.size()), hosts(contenders.size());
   for (int step = -kWarmup; step < options.steps; ++step) {
     for (size_t c = 0; c < contenders.size(); ++c) {
+      RETURN_IF_ERROR(contenders[c]->Prepare(stream));
       RETURN_IF_ERROR(world.Barrier());
       ASSIGN_OR_RETURN(const StepTimes times, contenders[c]->Time(stream));
       if (step < 0) continue;
@@ -232,8 +296,8 @@ absl::Status RunStep(const StepOptions& options, const std::string& command) {
   if (world.rank() == 0) {
     absl::PrintF("# %s; %d ranks on %d hosts; no computation; medians of the slowest rank\n", command, world.size(),
                  world.node_count());
-    absl::PrintF("#%-11s %6s %6s %6s %8s %12s %8s %10s %10s %10s %10s\n", "model", "type", "memory", "graphs",
-                 "tensors", "bytes", "calls", "ms", "min ms", "GB/s", "host us");
+    absl::PrintF("#%-11s %6s %6s %6s %12s %8s %12s %8s %8s %10s %10s %10s %10s\n", "model", "type", "memory", "graphs",
+                 "compression", "tensors", "bytes", "calls", "coded", "ms", "min ms", "GB/s", "host us");
   }
   for (const std::string& name : options.models) {
     ASSIGN_OR_RETURN(const Model model, MakeModel(name));

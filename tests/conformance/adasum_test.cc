@@ -43,10 +43,12 @@ TEST_P(Conformance, AdasumIsTheSameEverywhere) {
       ASSERT_THAT(world.AllReduce(plain, out, kAdasum), IsOk());
       EXPECT_EQ(out, expected);
       Tensor arena(runtime, Place::kArena, DType::kF32, count);
-      if (count > 0) std::memcpy(arena.view().data, plain.data(), plain.size() * sizeof(float));
+      arena.Fill([&](const TensorView& view) {
+        if (count > 0) std::memcpy(view.data, plain.data(), plain.size() * sizeof(float));
+      });
       ASSERT_THAT(world.AllReduceAsync(arena.view(), kAdasum).Wait(), IsOk());
       if (count > 0) {
-        EXPECT_EQ(std::memcmp(arena.view().data, expected.data(), expected.size() * sizeof(float)), 0);
+        EXPECT_EQ(std::memcmp(arena.elements().data, expected.data(), expected.size() * sizeof(float)), 0);
       }
     }
   });

@@ -3,6 +3,7 @@
 // has started (job_fixture.cc).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -32,15 +33,23 @@ class Tensor {
   ~Tensor();  // nothing may have been written beside the elements
   Tensor(Tensor&&) = default;
 
-  TensorView view() const;  // whose elements are those that all operations until now have made
+  TensorView view() const;  // what calls take
+
+  // Has `write` write all elements. After what calls have done until now, and before what they do next.
+  void Fill(const std::function<void(const TensorView&)>& write);
+  // The elements, as all calls until now have made them, where the host can read them: not to be written.
+  TensorView elements() const;
   double at(int64_t index) const;
 
  private:
   Buffer buffer_;
   std::vector<char> heap_;
-  std::shared_ptr<void> stream_;  // that its operations are in the order of, of a tensor on a GPU
-  std::function<void()> settle_;  // likewise: waits for it
   TensorView view_;
+
+  // Of a tensor on a GPU.
+  std::shared_ptr<void> stream_;  // that its operations are in the order of
+  std::unique_ptr<std::byte[]> mirror_;
+  std::function<void(void* to, const void* from, int64_t bytes)> copy_;  // in that order; waits for it
 };
 
 class Conformance : public testing::TestWithParam<std::tuple<support::Mode, support::HostSizes>> {

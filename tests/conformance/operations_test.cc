@@ -107,7 +107,7 @@ class Operations {
 
   Tensor Filled(const Case& call, int64_t count) const {
     Tensor tensor(runtime_, call.from(), call.dtype, count);
-    FillExact(tensor.view(), call.number, me_);
+    tensor.Fill([&](const TensorView& view) { FillExact(view, call.number, me_); });
     return tensor;
   }
   Tensor Empty(const Case& call, int64_t count) const { return Tensor(runtime_, call.to(), call.dtype, count); }
@@ -127,7 +127,7 @@ class Operations {
     const ReduceOptions options{.op = call.op};
     absl::Status status = call.asynchronous() ? world_.AllReduceAsync(in.view(), out.view(), options).Wait()
                                               : world_.AllReduce(in.view(), out.view(), options);
-    if (status.ok()) ExpectReduced(call, out.view(), 0);
+    if (status.ok()) ExpectReduced(call, out.elements(), 0);
     return status;
   }
 
@@ -137,7 +137,7 @@ class Operations {
     const int root = call.root(n_);
     absl::Status status = call.asynchronous() ? world_.ReduceAsync(in.view(), out.view(), root, options).Wait()
                                               : world_.Reduce(in.view(), out.view(), root, options);
-    if (status.ok() && me_ == root) ExpectReduced(call, out.view(), 0);
+    if (status.ok() && me_ == root) ExpectReduced(call, out.elements(), 0);
     return status;
   }
 
@@ -153,7 +153,7 @@ class Operations {
       status = call.asynchronous() ? world_.ReduceScatterAsync(in.view(), out.view(), options).Wait()
                                    : world_.ReduceScatter(in.view(), out.view(), options);
     }
-    if (status.ok()) ExpectReduced(call, out.view(), Begin(counts, me_));
+    if (status.ok()) ExpectReduced(call, out.elements(), Begin(counts, me_));
     return status;
   }
 
@@ -169,7 +169,7 @@ class Operations {
                                    : world_.AllGather(in.view(), out.view());
     }
     for (int r = 0; status.ok() && r < n_; ++r) {
-      Expect(call, out.view().Slice(Begin(counts, r), counts[static_cast<size_t>(r)]),
+      Expect(call, out.elements().Slice(Begin(counts, r), counts[static_cast<size_t>(r)]),
              [&](int64_t i) { return ExactValue(call.dtype, call.number, r, i); });
     }
     return status;
@@ -181,7 +181,7 @@ class Operations {
     absl::Status status =
         call.asynchronous() ? world_.BroadcastAsync(tensor.view(), root).Wait() : world_.Broadcast(tensor.view(), root);
     if (status.ok()) {
-      Expect(call, tensor.view(), [&](int64_t i) { return ExactValue(call.dtype, call.number, root, i); });
+      Expect(call, tensor.elements(), [&](int64_t i) { return ExactValue(call.dtype, call.number, root, i); });
     }
     return status;
   }
@@ -205,7 +205,7 @@ class Operations {
     }
     for (int r = 0; status.ok() && r < n_; ++r) {
       const int64_t begin = Begin(lengths(r), me_);
-      Expect(call, out.view().Slice(Begin(counts, r), counts[static_cast<size_t>(r)]),
+      Expect(call, out.elements().Slice(Begin(counts, r), counts[static_cast<size_t>(r)]),
              [&](int64_t i) { return ExactValue(call.dtype, call.number, r, begin + i); });
     }
     return status;
@@ -225,7 +225,7 @@ class Operations {
       RETURN_IF_ERROR(world_.Receive(in.view(), previous));
       RETURN_IF_ERROR(sending.Wait());
     }
-    Expect(call, in.view(), [&](int64_t i) { return ExactValue(call.dtype, call.number, previous, i); });
+    Expect(call, in.elements(), [&](int64_t i) { return ExactValue(call.dtype, call.number, previous, i); });
     return absl::OkStatus();
   }
 

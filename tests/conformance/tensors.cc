@@ -39,8 +39,16 @@ TensorView Tensor::view() const {
   return view_;
 }
 
+void Tensor::Fill(const std::function<void(const TensorView&)>& write) {
+  write(view_);
+}
+
+TensorView Tensor::elements() const {
+  return view_;
+}
+
 double Tensor::at(int64_t index) const {
-  return support::ReadElement(view_, index);
+  return support::ReadElement(elements(), index);
 }
 
 }  // namespace gyre

@@ -1,5 +1,7 @@
 #include "device/gpu_under_test.h"
 
+#include <cstdlib>
+
 #include "device/cuda/factory.h"
 #include "device/fake_gpu.h"
 
@@ -8,6 +10,8 @@ namespace gyre::device {
 absl::StatusOr<std::unique_ptr<Gpu>> OpenGpuUnderTest(std::string_view kind) {
   if (kind == "fake") return std::make_unique<FakeGpu>();
   auto opened = cuda::OpenGpu(0);
+  if (std::getenv("GYRE_TEST_NEEDS_GPU") != nullptr && absl::IsUnavailable(opened.status()))
+    return absl::FailedPreconditionError(opened.status().message());
   if (HAS_CUDA_MODULE == 0 && absl::IsUnimplemented(opened.status()))
     return absl::UnavailableError(opened.status().message());
   return opened;

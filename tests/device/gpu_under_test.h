@@ -9,8 +9,8 @@
 
 namespace gyre::device {
 
-// "fake" or "cuda". kUnavailable, with the reason, where it is not to be had; not where
-// libgyre_cuda was built, and does not load.
+// "fake" or "cuda". kUnavailable, with the reason, where it is not to be had, for which tests are skipped; not where
+// libgyre_cuda was built, and does not load, nor where GYRE_TEST_NEEDS_GPU says that there is a GPU (scripts/test-gpu).
 absl::StatusOr<std::unique_ptr<Gpu>> OpenGpuUnderTest(std::string_view kind);
 
 }  // namespace gyre::device

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "device/cuda/factory.h"
+#include "device/gpu_under_test.h"
 #include "gtest/gtest.h"
 #include "gyre/gyre.h"
 #include "support/fill.h"
@@ -57,8 +57,9 @@ double SecondsOfAllReduce(Communicator& world, device::Gpu& gpu, Runtime& runtim
 void SumUpOn(const HostSizes& hosts) {
   const int size = std::accumulate(hosts.begin(), hosts.end(), 0);
   support::RunProcesses(size, [&](const support::Rank& rank) {
-    auto gpu = device::cuda::OpenGpu(0);
-    if (!gpu.ok()) GTEST_SKIP() << gpu.status();
+    const auto gpu = device::OpenGpuUnderTest("cuda");
+    if (absl::IsUnavailable(gpu.status())) GTEST_SKIP() << gpu.status().message();
+    ASSERT_THAT(gpu, IsOk());
     const auto runtime = support::JoinJob(rank, support::JobOptions(rank, hosts));
     ASSERT_NE(runtime, nullptr);
     for (const int64_t count : {0, 1, 1001, 12'345'678}) ExpectSum(runtime->world(), **gpu, *runtime, count);
@@ -68,16 +69,16 @@ void SumUpOn(const HostSizes& hosts) {
   });
 }
 
-TEST(GpuProcesses, TwoSumUpByIpc) {
+TEST(ProcessesOnCuda, TwoSumUpByIpc) {
   SumUpOn({2});
 }
 
-TEST(GpuProcesses, FourSumUpByIpc) {
+TEST(ProcessesOnCuda, FourSumUpByIpc) {
   SumUpOn({4});
 }
 
 // Hosts that are this machine told that it is several, and talk by TCP over the loopback.
-TEST(GpuProcesses, TwoAndTwoSumUpHierarchically) {
+TEST(ProcessesOnCuda, TwoAndTwoSumUpHierarchically) {
   SumUpOn({2, 2});
 }
 
