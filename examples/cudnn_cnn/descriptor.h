@@ -1,4 +1,4 @@
-// What cuDNN's backend API (cudnn_graph.h, since cuDNN 8; this program takes 9) is made of: descriptors.
+// What cuDNN's backend API (cudnn_graph.h of cuDNN 9) is made of: descriptors.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,8 @@
 
 namespace cudnn_cnn {
 
-// The name that cuDNN has for a type of values. Attributes take a type each, and no other.
+// The name that cuDNN has for a type of values: attributes take one type each. Of other types there are no attributes,
+// and using them does not compile.
 template <typename T>
 inline constexpr cudnnBackendAttributeType_t kTypeOf = T::kNoTypeOfAttributes;
 template <>
@@ -46,7 +47,8 @@ class Descriptor {
     return SetRaw(name, kTypeOf<T>, values.size(), values.data());
   }
 
-  // Messages name attributes and descriptors by their numbers in cudnn_graph.h.
+  // kInternal, with the status and the message of cuDNN; attributes and descriptors go by their numbers in
+  // cudnn_graph.h.
   absl::Status Finalize();
 
   // Of one that is finalised. GetAll: descriptors of `type`, finalised too.

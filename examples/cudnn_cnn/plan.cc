@@ -9,8 +9,7 @@ namespace cudnn_cnn {
 
 namespace {
 
-// cuDNN 9.8 and later would do without handles here and in the plan, and 9.19 calls them deprecated; what came before
-// refuses to go without them, and all take them.
+// cuDNN 9.19 calls the handle, here and in the plan, deprecated, and still takes it; the first releases of 9 demand it.
 absl::StatusOr<Descriptor> MakeGraph(cudnnHandle_t dnn, const Descriptor& operation) {
   Descriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   graph.Set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, dnn).Set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operation);

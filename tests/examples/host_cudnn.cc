@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cudnn_graph.h"
@@ -22,15 +23,19 @@ namespace {
 
 using cudnn_cnn::Bf16;
 
-thread_local std::string last_error;
+// As cuDNN's: a thread's own.
+std::string& LastError() {
+  thread_local std::string text;
+  return text;
+}
 
 cudnnStatus_t Refuse(cudnnStatus_t status, const std::string& why) {
-  last_error = why;
+  LastError() = why;
   return status;
 }
 
 struct Fake {
-  cudnnBackendDescriptorType_t type;
+  cudnnBackendDescriptorType_t type{};
   bool finalized = false;
   std::map<int, std::vector<std::byte>> values{};
   std::map<int, std::shared_ptr<Fake>> parts{};
@@ -63,6 +68,7 @@ constexpr auto kHeuristics = CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR;
 constexpr auto kPlan = CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR;
 constexpr auto kPack = CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR;
 constexpr auto kPart = CUDNN_TYPE_BACKEND_DESCRIPTOR;
+
 // What an operation's attributes are called.
 struct Names {
   cudnnBackendAttributeName_t x, w, y, geometry, alpha, beta;
@@ -277,11 +283,13 @@ const char* cudnnGetErrorString(cudnnStatus_t /*status*/) {
   return "CUDNN_STATUS";
 }
 void cudnnGetLastErrorString(char* message, size_t size) {
-  message[last_error.copy(message, size - 1)] = 0;
+  message[LastError().copy(message, size - 1)] = 0;
 }
 
 cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t* descriptor) {
-  *descriptor = new Handle(new Fake{.type = type});
+  auto made = std::make_shared<Fake>();
+  made->type = type;
+  *descriptor = new Handle(std::move(made));
   return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor) {
@@ -297,7 +305,7 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor, cudn
   if (rule->type != type) return Refuse(CUDNN_STATUS_BAD_PARAM_ATTRIBUTE_TYPE, "type of attribute");
   if (rule->count != count) return Refuse(CUDNN_STATUS_BAD_PARAM, "number of values");
   if (type == kPart) {
-    const Handle& part = **static_cast<Handle* const*>(values);
+    const Handle& part = *static_cast<Handle*>(*static_cast<const cudnnBackendDescriptor_t*>(values));
     if (!part->finalized) return Refuse(CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED, "a part is not finalised");
     fake.parts[name] = part;
     return CUDNN_STATUS_SUCCESS;
@@ -336,7 +344,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const descriptor
   const std::vector<int> engines = Engines(*graph, fake.Value<cudnnBackendHeurMode_t>(CUDNN_ATTR_ENGINEHEUR_MODE));
   *count = std::ssize(engines);
   for (size_t i = 0; i < engines.size() && static_cast<int64_t>(i) < wanted; ++i) {
-    Fake& configuration = **static_cast<Handle**>(values)[i];
+    Fake& configuration = **static_cast<Handle*>(static_cast<cudnnBackendDescriptor_t*>(values)[i]);
     if (configuration.type != CUDNN_BACKEND_ENGINECFG_DESCRIPTOR) return Refuse(CUDNN_STATUS_BAD_PARAM, "results");
     configuration.engine = engines[i];
     configuration.parts[CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH] = graph;
@@ -357,7 +365,8 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t /*handle*/, cudnnBackendDescript
     void* const at = pack.Value<void*>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, i);
     const auto alignment =
         static_cast<uintptr_t>(fake.parts.at(NamesOf(fake.type).x)->Value<int64_t>(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT));
-    if (reinterpret_cast<uintptr_t>(at) % alignment != 0) return CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER;
+    if (reinterpret_cast<uintptr_t>(at) % alignment != 0)
+      return Refuse(CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER, "alignment");
     data[pack.Value<int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, i)] = at;
   }
   if (!data.contains(operation.x.id) || !data.contains(operation.w.id) || !data.contains(operation.y.id)) {
