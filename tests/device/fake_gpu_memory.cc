@@ -1,7 +1,6 @@
 // Memory of the fake GPU, and of the host's that it has pinned.
 #include <new>
 #include <thread>
-#include <utility>
 
 #include "device/fake_gpu.h"
 #include "gtest/gtest.h"

@@ -102,9 +102,9 @@ class Connection {
   // for longer, aside. Blocks only amid a capture, for kThrough at most: NCCL's thread adds to the graph, which is to
   // be discarded. Idempotent.
   void Abort();
+  bool aborted() const;
 
   static constexpr Duration kThrough = std::chrono::milliseconds(200);
-  bool aborted() const;
 
  private:
   enum class State { kNew, kBusy, kReady, kForgetting, kAborted };

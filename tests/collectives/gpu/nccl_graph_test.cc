@@ -247,7 +247,7 @@ TEST_F(NcclGraph, AnEndLeavesAbortsBehindThatTheGpuHoldsUp) {
 TEST_F(NcclGraph, AnAbortLetsNcclEndACaptureFirst) {
   Start(2);
   EXPECT_THAT(AllReduce(), Each(IsOk()));
-  nccl_->looks_at_captures = 100;
+  nccl_->looks_at_captures = 30;
   const int launches = nccl_->launches;
   HostOfRanks::Operations operations;
   for (int r = 0; r < 2; ++r) {
