@@ -52,8 +52,8 @@ shm::Progress Operation::Poll() {
   }
   if (state_ == State::kEnded) return shm::Progress::kDone;
   if (*moved) return shm::Progress::kSome;
-  if (before == State::kConnecting) return shm::Progress::kNone;  // takes long enough to sleep
-  // Nothing rings when NCCL has launched: whoever waits must look.
+  if (before == State::kConnecting && !connection().full()) return shm::Progress::kNone;  // long enough to sleep
+  // Nothing rings when NCCL has launched, or the GPU has room: whoever waits must look.
   sched_yield();
   return shm::Progress::kSome;
 }
@@ -289,20 +289,22 @@ void Operation::BeInTrouble(absl::Status why) {
 // --- Ending; all return true ---
 
 bool Operation::Fail(const Members::Cause& cause) {
-  connection().Abort();
   members().Break(cause);
+  connection().Abort();
   return End(cause.status);
 }
 
 bool Operation::FailAlone(const absl::Status& why) {
-  connection().Abort();
   const absl::Status status = Annotate(why, Context());
   members().GiveUp(status);
+  connection().Abort();
   return End(status);
 }
 
 bool Operation::FailLate() {
-  const char* const doing = state_ == State::kConnecting ? "connecting the ranks" : "launching";
+  const char* const doing = connection().full()            ? "waiting for the GPU to do earlier calls"
+                            : state_ == State::kConnecting ? "connecting the ranks"
+                                                           : "launching";
   return FailAlone(
       absl::DeadlineExceededError(absl::StrFormat("timed out after %.3g s %s, and NCCL does not say for whom it waited",
                                                   std::chrono::duration<double>(*call_.call.timeout).count(), doing)));

@@ -49,7 +49,7 @@ cudaError_t CudaGraph::EndLocked() {
 }
 
 // A launch waits where a GPU has too much to do already, because others keep it waiting, say; Discard must not wait for
-// that. Whoever has the lock does it then.
+// that. Whoever has the lock does it then: try_lock may by the standard fail where nobody has, by POSIX it does not.
 template <typename Call>
 absl::Status CudaGraph::UnlessDiscarded(const Call& call) {
   absl::Status status = NotThere();
