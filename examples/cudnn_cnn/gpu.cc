@@ -1,6 +1,7 @@
 #include "gpu.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -29,7 +30,11 @@ absl::Status Check(cudaError_t error, std::string_view what) {
 
 absl::Status Check(cudnnStatus_t status, std::string_view what) {
   if (status == CUDNN_STATUS_SUCCESS) return absl::OkStatus();
-  return absl::InternalError(Text(what, absl::StrCat("cuDNN: ", cudnnGetErrorString(status))));
+  std::array<char, 1024> why{};
+  cudnnGetLastErrorString(why.data(), why.size());
+  why.back() = 0;
+  return absl::InternalError(
+      Text(what, absl::StrCat("cuDNN: ", cudnnGetErrorString(status), why[0] == 0 ? "" : ": ", why.data())));
 }
 
 absl::Status Check(cublasStatus_t status, std::string_view what) {

@@ -11,11 +11,12 @@
 #include "absl/status/statusor.h"
 #include "cublas_v2.h"
 #include "cuda_runtime_api.h"
-#include "cudnn.h"
+#include "cudnn_graph.h"
 
 namespace cudnn_cnn {
 
-// `what`: what was done, for the message. kUnavailable where CUDA finds no GPU or no driver.
+// `what`: what was done, for the message. kUnavailable where CUDA finds no GPU or no driver. cuDNN adds what it last
+// complained of on this thread.
 absl::Status Check(cudaError_t error, std::string_view what);
 absl::Status Check(cudnnStatus_t status, std::string_view what);
 absl::Status Check(cublasStatus_t status, std::string_view what);
@@ -37,9 +38,6 @@ using OwnedStream = Owned<cudaStream_t, cudaStreamDestroy>;
 using OwnedEvent = Owned<cudaEvent_t, cudaEventDestroy>;
 using OwnedDnn = Owned<cudnnHandle_t, cudnnDestroy>;
 using OwnedBlas = Owned<cublasHandle_t, cublasDestroy_v2>;
-using OwnedTensor = Owned<cudnnTensorDescriptor_t, cudnnDestroyTensorDescriptor>;
-using OwnedFilter = Owned<cudnnFilterDescriptor_t, cudnnDestroyFilterDescriptor>;
-using OwnedConvolution = Owned<cudnnConvolutionDescriptor_t, cudnnDestroyConvolutionDescriptor>;
 
 // Memory of the current GPU, zeroed; what is queued on any stream later finds it so.
 absl::StatusOr<OwnedMemory> AllocateBytes(int64_t bytes);

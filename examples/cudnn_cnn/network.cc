@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "convolution.h"
+#include "convolutions.h"
 #include "gyre/status_macros.h"
 #include "kernels.h"
 
@@ -20,7 +20,8 @@ constexpr float kOne = 1, kZero = 0;
 template <typename T>
 class NetworkOf final : public Network {
  public:
-  NetworkOf(const Gpu& gpu, int batch) : Network(gpu, batch) {}
+  NetworkOf(const Gpu& gpu, int batch, Precision precision)
+      : Network(gpu, batch), convolutions_(gpu.dnn.get(), batch, precision) {}
   absl::Status Build(const NetworkShape& shape, const Options& options);
 
   absl::Status Forward(const Data& data, const int32_t* indices) override;
@@ -31,7 +32,7 @@ class NetworkOf final : public Network {
 
   // A convolution and its normalisation: z = conv(x), y = norm(z), perhaps plus a residual, perhaps cut off at 0.
   struct Unit {
-    Convolution convolution;
+    const Convolution* convolution;
     Rows rows;
     bool relu;
     int weight;  // the parameter; its scale and shift are the next two
@@ -59,6 +60,7 @@ class NetworkOf final : public Network {
   cudaStream_t stream() const { return gpu_.stream.get(); }
 
   NetworkShape shape_;
+  Convolutions convolutions_;
   std::optional<Unit> stem_;
   std::vector<Block> blocks_;
   int linear_ = 0;  // the parameter; its bias is the next
@@ -105,8 +107,8 @@ absl::StatusOr<typename NetworkOf<T>::Unit> NetworkOf<T>::MakeUnit(const ConvSha
     const std::vector<float> values(static_cast<size_t>(shape.out.channels), value);
     RETURN_IF_ERROR(AddParameter(std::move(parameter), values).status());
   }
-  ASSIGN_OR_RETURN(Convolution convolution, Convolution::Make(gpu_.dnn.get(), shape, batch_, options.precision));
-  Unit unit{.convolution = std::move(convolution),
+  ASSIGN_OR_RETURN(const Convolution* const convolution, convolutions_.Of(shape));
+  Unit unit{.convolution = convolution,
             .rows = MakeRows(batch_ * shape.out.pixels(), shape.out.channels),
             .relu = relu,
             .weight = index,
@@ -156,11 +158,7 @@ absl::Status NetworkOf<T>::Build(const NetworkShape& shape, const Options& optio
     blocks_.push_back(std::move(block));
   }
   RETURN_IF_ERROR(MakeHead(options));
-  int64_t workspace = stem_->convolution.workspace(), elements = 0, sums = 0;
-  for (const Block& block : blocks_) {
-    workspace = std::max({workspace, block.first.convolution.workspace(), block.second.convolution.workspace(),
-                          block.shortcut ? block.shortcut->convolution.workspace() : 0});
-  }
+  int64_t elements = 0, sums = 0;
   for (const ConvShape& each : shape.convolutions()) {
     elements = std::max(elements, batch_ * std::max(each.in.elements(), each.out.elements()));
     sums = std::max(sums, 2 * MakeRows(batch_ * each.out.pixels(), each.out.channels).threads());
@@ -170,14 +168,14 @@ absl::Status NetworkOf<T>::Build(const NetworkShape& shape, const Options& optio
   RETURN_IF_ERROR(Take(batch_ * shape.stem.in.elements(), batch_images_));
   RETURN_IF_ERROR(Take(sums, sums_));
   std::byte* bytes = nullptr;
-  RETURN_IF_ERROR(Take(workspace, bytes));
+  RETURN_IF_ERROR(Take(convolutions_.workspace(), bytes));
   workspace_ = bytes;
   return absl::OkStatus();
 }
 
 template <typename T>
 absl::Status NetworkOf<T>::Forward(const Unit& unit, const T* x, const T* residual) {
-  RETURN_IF_ERROR(unit.convolution.Forward(x, weights(unit), unit.z, workspace_));
+  RETURN_IF_ERROR(unit.convolution->Forward(x, weights(unit), unit.z, workspace_));
   RETURN_IF_ERROR(Check(K::Statistics(unit.rows, unit.z, sums_, unit.mean, unit.inverse, stream()), "statistics"));
   return Check(K::Normalise(unit.rows, unit.z, NormOf(unit), residual, unit.relu, unit.y, stream()), "normalising");
 }
@@ -245,10 +243,10 @@ absl::Status NetworkOf<T>::Backward(const Unit& unit, const T* x, T* dy, T* dx, 
             "normalising"));
   RETURN_IF_ERROR(ready(unit.weight + 2));
   RETURN_IF_ERROR(ready(unit.weight + 1));
-  RETURN_IF_ERROR(unit.convolution.BackwardWeights(x, dz_, gradient(0), workspace_));
+  RETURN_IF_ERROR(unit.convolution->BackwardWeights(x, dz_, gradient(0), workspace_));
   RETURN_IF_ERROR(ready(unit.weight));
   if (dx == nullptr) return absl::OkStatus();
-  return unit.convolution.BackwardData(weights(unit), dz_, dx, workspace_);
+  return unit.convolution->BackwardData(weights(unit), dz_, dx, workspace_);
 }
 
 template <typename T>
@@ -326,11 +324,11 @@ absl::Status Network::Update(float rate, float momentum) {
 absl::StatusOr<std::unique_ptr<Network>> Network::Make(const Gpu& gpu, const NetworkShape& shape, int batch,
                                                        const Options& options) {
   if (options.precision == Precision::kBf16) {
-    auto network = std::make_unique<NetworkOf<Bf16>>(gpu, batch);
+    auto network = std::make_unique<NetworkOf<Bf16>>(gpu, batch, options.precision);
     RETURN_IF_ERROR(network->Build(shape, options));
     return network;
   }
-  auto network = std::make_unique<NetworkOf<float>>(gpu, batch);
+  auto network = std::make_unique<NetworkOf<float>>(gpu, batch, options.precision);
   RETURN_IF_ERROR(network->Build(shape, options));
   return network;
 }

@@ -1,6 +1,7 @@
 // The network as numbers: what its layers are, how large everything is, and how training goes. Pure.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@ struct Extent {
   int height = 0, width = 0, channels = 0;
   int64_t pixels() const { return int64_t{height} * width; }
   int64_t elements() const { return pixels() * channels; }
+  auto operator<=>(const Extent&) const = default;
 };
 
 // A convolution without a bias, and a batch normalisation behind it.

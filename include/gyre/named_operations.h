@@ -17,14 +17,17 @@
 //                        others have kInvalidArgument
 //   kAlreadyExists       an operation of that name is in flight on this rank; the others are not told
 //   kAborted             a rank was lost, or has destroyed its NamedOperations: nothing runs any more
-//   kFailedPrecondition  this rank has joined, or nothing runs any more
+//   kFailedPrecondition  this rank has joined; or nothing runs any more; or, of Wait on this rank alone, a tensor's
+//                        stream is being captured into a graph: see below
 //   others               as of Communicator's operations, or this rank's GPU failed amid one: nothing runs any more
-// Where it does not say that nothing runs any more, the tensors are as they were and the others go on.
+// Where it does not say that nothing runs any more, the others go on, and the tensors are as they were; but where it is
+// about a stream that is being captured when Wait is called, the operation has ended as it may.
 //
 // Tensors may be on GPUs (tensor.h): on all ranks or on none, and of each rank on one GPU. What was queued on a
 // tensor's stream before it was submitted comes before the operation. What is queued once Wait of its Work has
 // returned, or Done was true, comes after it, however it ended. What is queued in between neither waits for it nor is
-// waited for; the stream must live until then.
+// waited for; the stream must live until then, and not be captured into a graph: while it is, Done is false, and Wait
+// ends in kFailedPrecondition once the operation has ended, and tells how when it is called again after the capture.
 //
 // This object's communicator is its own, on GPUs also towards NCCL, which wants GPU calls of several communicators in
 // the same order on all ranks (docs/gpu_backends.md): where all have GPUs of their own and NCCL, wait for all named
@@ -71,8 +74,9 @@ struct Gathered {
 
   // Of a tensor on a GPU, in place of bytes: the elements there, on the input's stream, in `memory`, which copies of
   // this object share, and which is freed with the last of them; that waits for work that uses it. The next gather
-  // takes the memory again where it is large enough. If it is not, new memory is at least twice as large, and has the
-  // former with it until it is freed itself. If a copy shares it, or the stream is another, submitting lets go of it.
+  // takes the memory again where it is large enough. If it is not, new memory is at least twice as large where the GPU
+  // has room for that, else as large as needed, and has the former with it until it is freed itself: together less than
+  // four times what the largest gather needed. If a copy shares it, or the stream is another, submitting lets go of it.
   TensorView on_gpu{};
   std::shared_ptr<internal::GpuMemory> memory{};
 };

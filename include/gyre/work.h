@@ -18,11 +18,15 @@ class Progress;
 
 // Copies refer to the same operation. Letting go of a handle does not cancel: the operation's buffers must stay alive
 // until it has ended. Thread-safe. Wait may be called before, during or after the runtime's shutdown.
+//
+// Of a named operation on GPUs, the first Done that is true, or Wait, has the tensors' streams wait for it
+// (named_operations.h): call them where the program queues on these, not on a thread that only watches. That blocks as
+// queuing does: where CUDA's queue of a stream is full.
 class [[nodiscard]] GYRE_EXPORT Work {
  public:
   Work() = default;  // a finished operation with an OK status
 
-  // True once the operation has ended. Never blocks.
+  // True once the operation has ended. Never blocks, but for what is said above.
   bool Done() const;
 
   // Blocks until the operation has ended and returns its status; helps to do the work meanwhile. Returns by the

@@ -1,5 +1,7 @@
 #include "fusion/fused_calls.h"
 
+#include <algorithm>
+#include <limits>
 #include <tuple>
 
 namespace gyre::internal {
@@ -8,10 +10,11 @@ namespace {
 
 constexpr int64_t kAlignment = 16;  // bytes; a multiple of every element's
 
-// Elements up to where the next tensor may begin.
+// Elements up to where the next tensor may begin. A message may have brought any count.
 int64_t Extent(const NamedSignature& signature) {
   const int64_t step = kAlignment / DTypeSize(signature.dtype);
-  return (signature.count + step - 1) / step * step;
+  const int64_t count = std::min(signature.count, std::numeric_limits<int64_t>::max() - step);
+  return (count + step - 1) / step * step;
 }
 
 // What must be equal within a call.

@@ -228,6 +228,7 @@ absl::Status GpuSparseEncoder::Flush(const ExchangePart& part) {
 // All of what is accumulated; what rounding takes away stays.
 absl::Status GpuSparseEncoder::FlushVelocities(const ExchangePart& part) {
   ASSIGN_OR_RETURN(const Known* const known, Know(part));
+  if (known->selector == nullptr) return absl::InternalError("what is accumulated has no place in a dense bucket");
   RETURN_IF_ERROR(device_.Named(known->selector->Step(StepOf(false), device_.stream())));
   for (const size_t i : known->covered) {
     const std::span<float> values = part.values[i];

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <type_traits>
 
 #include "base/status.h"
 #include "device/gpu_wait.h"
@@ -16,6 +17,15 @@ namespace {
 
 constexpr size_t kMostPackers = 256;       // groups may have other names every time
 constexpr int64_t kLeastBuffer = 1 << 20;  // bytes
+
+// Of `bytes` or, where there is no room for so much, of `least`: then `bytes` is that.
+template <typename Allocate>
+std::invoke_result_t<Allocate, int64_t> AllocateAtLeast(int64_t least, int64_t& bytes, Allocate allocate) {
+  auto memory = allocate(bytes);
+  if (bytes == least || !absl::IsResourceExhausted(memory.status())) return memory;
+  bytes = least;
+  return allocate(bytes);
+}
 
 std::vector<device::Segment> SegmentsOf(const NamedStep& step, std::span<const NamedBuffers* const> buffers) {
   const std::vector<int64_t> places = PlacesOf(step.parts);
@@ -60,11 +70,12 @@ NamedGpu::~NamedGpu() {
 // --- Before a call ---
 
 // Zero at first: what lies between tensors travels with them, whatever it is by then, and memory that was never written
-// may not be read. Twice as much each time, so that all that was outgrown is no more than what there is.
+// may not be read. Twice as much each time, where there is room, so that what was outgrown is less than what there is.
 absl::StatusOr<void*> NamedGpu::Reserve(int64_t bytes) {
   if (bytes <= buffer_bytes_) return buffer_;
-  const int64_t larger = std::max({bytes, 2 * buffer_bytes_, kLeastBuffer});
-  ASSIGN_OR_RETURN(void* const memory, gpu_->Allocate(larger));
+  int64_t larger = std::max({bytes, 2 * buffer_bytes_, kLeastBuffer});
+  ASSIGN_OR_RETURN(void* const memory,
+                   AllocateAtLeast(bytes, larger, [this](int64_t size) { return gpu_->Allocate(size); }));
   if (buffer_ != nullptr) outgrown_.push_back(buffer_);
   buffer_ = memory;
   buffer_bytes_ = larger;
@@ -132,8 +143,9 @@ absl::StatusOr<NamedTensors> NamedGpu::EnterGather(const NamedBuffers* buffers, 
   Gathered& gathered = *buffers->gathered;
   const int64_t room = gathered.memory != nullptr ? gathered.memory->bytes : 0;
   if (room < bytes) {
-    const int64_t larger = std::max(bytes, 2 * room);
-    ASSIGN_OR_RETURN(auto piece, AllocateOn(gpu_, larger));
+    int64_t larger = std::max(bytes, 2 * room);
+    ASSIGN_OR_RETURN(auto piece,
+                     AllocateAtLeast(bytes, larger, [this](int64_t size) { return AllocateOn(gpu_, size); }));
     gathered.memory = std::make_shared<GpuMemory>(GpuMemory{std::move(piece), larger, std::move(gathered.memory)});
   }
   void* const data = gathered.memory != nullptr ? gathered.memory->piece.get() : nullptr;

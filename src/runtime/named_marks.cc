@@ -32,14 +32,23 @@ absl::Status NamedMarks::End(device::Gpu::Stream own) {
   return absl::OkStatus();
 }
 
+// One stream that is being captured keeps no other from its place.
 absl::Status NamedMarks::Arrive() {
   std::lock_guard lock(mutex_);
-  if (!ended_ || std::exchange(arrived_, true)) return arrival_;
-  for (const Mark& mark : marks_) {
+  if (!ended_ || !failure_.ok()) return failure_;
+  absl::Status captured;
+  for (Mark& mark : marks_) {
+    if (mark.arrived) continue;
     const absl::Status status = gpu_->Wait(mark.stream, marks_.front().event);
-    if (!status.ok()) arrival_.Update(absl::InternalError(absl::StrCat("on this rank's GPU: ", status.message())));
+    if (absl::IsFailedPrecondition(status)) {
+      captured.Update(absl::FailedPreconditionError(
+          absl::StrCat("after the capture, wait for the operation again: ", status.message())));
+      continue;
+    }
+    mark.arrived = true;
+    if (!status.ok()) failure_.Update(absl::InternalError(absl::StrCat("on this rank's GPU: ", status.message())));
   }
-  return arrival_;
+  return failure_.ok() ? captured : failure_;
 }
 
 }  // namespace gyre::internal

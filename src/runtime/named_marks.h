@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <mutex>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -32,13 +31,16 @@ class NamedMarks {
   absl::Status End(device::Gpu::Stream own);
 
   // What the program queues on its streams from now on comes after what the last End found, if there was one. Does
-  // something the first time only. Thread-safe.
+  // something once for each stream. Thread-safe.
+  //   kFailedPrecondition  streams are being captured into graphs, and are yet to be dealt with: call it again later
+  //   kInternal            the GPU fails; the same from then on, and nothing more is done
   absl::Status Arrive();
 
  private:
   struct Mark {
     device::Gpu::Stream stream = nullptr;
     device::Gpu::Event event = nullptr;
+    bool arrived = false;  // guarded by mutex_
   };
 
   const std::shared_ptr<device::Gpu> gpu_;
@@ -46,8 +48,7 @@ class NamedMarks {
   bool begun_ = false;
   bool ended_ = false;  // the first event is on the stream of End since
   std::mutex mutex_;
-  bool arrived_ = false;    // guarded by mutex_
-  absl::Status arrival_{};  // guarded by mutex_
+  absl::Status failure_{};  // of Arrive; guarded by mutex_
 };
 
 }  // namespace gyre::internal

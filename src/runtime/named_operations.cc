@@ -40,8 +40,7 @@ NamedRequest Checked(internal::Conductor& conductor, NamedRequest request, const
   const bool timed = call.timeout && call.timeout->count() > 0;
   request.buffers.timeout = timed ? *call.timeout : conductor.config().operation_timeout;
   if (status.ok()) return request;
-  request.signature.kind = NamedKind::kRefused;
-  request.signature.count = 0;
+  request.signature = {.kind = NamedKind::kRefused};  // what is wrong in it is no message
   if (common.refusal.ok()) common.refusal = Annotate(status, absl::StrCat("tensor '", request.name, "'"));
   return request;
 }

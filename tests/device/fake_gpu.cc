@@ -359,6 +359,7 @@ absl::Status FakeGpu::BeginLaunch(Stream stream) {
 absl::StatusOr<void*> FakeGpu::Allocate(int64_t bytes) {
   std::lock_guard lock(mutex_);
   if (allocations_before_failure_-- <= 0) RETURN_IF_ERROR(allocate_failure_);
+  if (bytes > largest_piece_) return absl::ResourceExhaustedError("out of memory");
   void* const memory = ::operator new (static_cast<size_t>(bytes), std::align_val_t{256});
   allocations_.insert(memory);
   return memory;

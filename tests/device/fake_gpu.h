@@ -10,6 +10,7 @@
 
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -102,6 +103,12 @@ class FakeGpu final : public Gpu {
   // Every later AddSquares ends in this.
   void FailSquares(absl::Status status);
 
+  // From now on there is no room for more than so many bytes in one piece.
+  void LimitPieces(int64_t bytes) {
+    std::lock_guard lock(mutex_);
+    largest_piece_ = bytes;
+  }
+
   // Every later Pin ends in this, or every Allocate but the next `before` ones; OK: no more.
   void FailAllocate(absl::Status status, int before = 0);
   void FailPin(absl::Status status);
@@ -186,6 +193,7 @@ class FakeGpu final : public Gpu {
   absl::Status begin_failure_, end_failure_, captured_failure_;
   int failing_begins_ = 0, failing_ends_ = 0, until_captured_fails_ = -1;
   int allocations_before_failure_ = 0;
+  int64_t largest_piece_ = std::numeric_limits<int64_t>::max();
   int launched_ = 0, queued_ = 0, blocked_ = 0;
   std::map<Event, std::shared_ptr<Gate>> events_;
   std::map<void*, int64_t> pinned_;

@@ -1,79 +1,15 @@
-// What cudnn_cnn's network calls of CUDA, cuDNN and cuBLAS, by their definitions and in host memory, and its own
-// kernels thread by thread: in place of the libraries, so that the network can be tried where no GPU is.
+// What cudnn_cnn's network calls of CUDA and cuBLAS, by their definitions and in host memory, and its own kernels
+// thread by thread: in place of the libraries, so that the network can be tried where no GPU is. cuDNN: host_cudnn.cc.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <vector>
 
 #include "cublas_v2.h"
 #include "cuda_runtime_api.h"
-#include "cudnn.h"
 #include "elementwise.h"
 #include "kernels.h"
 
 using cudnn_cnn::Bf16;
-
-struct cudnnTensorStruct {
-  cudnnDataType_t type;
-  int n, c, h, w;
-};
-struct cudnnFilterStruct {
-  cudnnDataType_t type;
-  int k, c, size;
-};
-struct cudnnConvolutionStruct {
-  int padding, stride;
-};
-
-namespace {
-
-float Load(cudnnDataType_t type, const void* data, int64_t i) {
-  if (type == CUDNN_DATA_BFLOAT16) return ToFloat(static_cast<const Bf16*>(data)[i]);
-  return static_cast<const float*>(data)[i];
-}
-void Store(cudnnDataType_t type, void* data, int64_t i, double value) {
-  if (type == CUDNN_DATA_BFLOAT16) {
-    static_cast<Bf16*>(data)[i] = cudnn_cnn::FromFloat<Bf16>(static_cast<float>(value));
-  } else {
-    static_cast<float*>(data)[i] = static_cast<float>(value);
-  }
-}
-
-// body(place in x, place in w, place in y) for every product of a convolution.
-template <typename Body>
-void ForEachProduct(const cudnnTensorStruct& x, const cudnnFilterStruct& w, const cudnnConvolutionStruct& how,
-                    const cudnnTensorStruct& y, Body body) {
-  for (int64_t n = 0; n < y.n; ++n) {
-    for (int64_t row = 0; row < y.h; ++row) {
-      for (int64_t column = 0; column < y.w; ++column) {
-        for (int64_t tap = 0; tap < int64_t{w.size} * w.size; ++tap) {
-          const int64_t above = row * how.stride + tap / w.size - how.padding;
-          const int64_t left = column * how.stride + tap % w.size - how.padding;
-          if (above < 0 || above >= x.h || left < 0 || left >= x.w) continue;
-          const int64_t from = ((n * x.h + above) * x.w + left) * x.c;
-          const int64_t to = ((n * y.h + row) * y.w + column) * y.c;
-          for (int64_t k = 0; k < w.k; ++k) {
-            const int64_t weight = (k * w.size * w.size + tap) * w.c;
-            for (int64_t c = 0; c < w.c; ++c) body(from + c, weight + c, to + k);
-          }
-        }
-      }
-    }
-  }
-}
-
-template <typename Performance>
-cudnnStatus_t OneAlgorithm(int* count, Performance* found) {
-  *count = 2;
-  found[0] = {};
-  found[0].status = CUDNN_STATUS_NOT_SUPPORTED;  // to be passed over
-  found[1] = {};
-  found[1].status = CUDNN_STATUS_SUCCESS;
-  found[1].memory = 16;
-  return CUDNN_STATUS_SUCCESS;
-}
-
-}  // namespace
 
 extern "C" {
 
@@ -150,115 +86,6 @@ cublasStatus_t cublasSgemm_v2(cublasHandle_t /*handle*/, cublasOperation_t of_a,
     }
   }
   return CUBLAS_STATUS_SUCCESS;
-}
-
-cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
-  *handle = nullptr;
-  return CUDNN_STATUS_SUCCESS;
-}
-cudnnStatus_t cudnnDestroy(cudnnHandle_t /*handle*/) {
-  return CUDNN_STATUS_SUCCESS;
-}
-cudnnStatus_t cudnnSetStream(cudnnHandle_t /*handle*/, cudaStream_t /*stream*/) {
-  return CUDNN_STATUS_SUCCESS;
-}
-const char* cudnnGetErrorString(cudnnStatus_t /*status*/) {
-  return "";
-}
-cudnnStatus_t cudnnCreateTensorDescriptor(cudnnTensorDescriptor_t* tensor) {
-  *tensor = new cudnnTensorStruct{};
-  return CUDNN_STATUS_SUCCESS;
-}
-cudnnStatus_t cudnnDestroyTensorDescriptor(cudnnTensorDescriptor_t tensor) {
-  delete tensor;
-  return CUDNN_STATUS_SUCCESS;
-}
-cudnnStatus_t cudnnSetTensor4dDescriptor(cudnnTensorDescriptor_t tensor, cudnnTensorFormat_t format,
-                                         cudnnDataType_t type, int n, int c, int h, int w) {
-  *tensor = {.type = type, .n = n, .c = c, .h = h, .w = w};
-  return format == CUDNN_TENSOR_NHWC ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_NOT_SUPPORTED;
-}
-cudnnStatus_t cudnnCreateFilterDescriptor(cudnnFilterDescriptor_t* filter) {
-  *filter = new cudnnFilterStruct{};
-  return CUDNN_STATUS_SUCCESS;
-}
-cudnnStatus_t cudnnDestroyFilterDescriptor(cudnnFilterDescriptor_t filter) {
-  delete filter;
-  return CUDNN_STATUS_SUCCESS;
-}
-cudnnStatus_t cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t filter, cudnnDataType_t type,
-                                         cudnnTensorFormat_t format, int k, int c, int h, int w) {
-  *filter = {.type = type, .k = k, .c = c, .size = h};
-  return format == CUDNN_TENSOR_NHWC && h == w ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_NOT_SUPPORTED;
-}
-cudnnStatus_t cudnnCreateConvolutionDescriptor(cudnnConvolutionDescriptor_t* convolution) {
-  *convolution = new cudnnConvolutionStruct{};
-  return CUDNN_STATUS_SUCCESS;
-}
-cudnnStatus_t cudnnDestroyConvolutionDescriptor(cudnnConvolutionDescriptor_t convolution) {
-  delete convolution;
-  return CUDNN_STATUS_SUCCESS;
-}
-cudnnStatus_t cudnnSetConvolution2dDescriptor(cudnnConvolutionDescriptor_t convolution, int pad_h, int pad_w,
-                                              int stride_h, int stride_w, int dilation_h, int dilation_w,
-                                              cudnnConvolutionMode_t mode, cudnnDataType_t /*type*/) {
-  *convolution = {.padding = pad_h, .stride = stride_h};
-  const bool known = pad_h == pad_w && stride_h == stride_w && dilation_h == 1 && dilation_w == 1;
-  return known && mode == CUDNN_CROSS_CORRELATION ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_NOT_SUPPORTED;
-}
-cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t /*convolution*/, cudnnMathType_t /*type*/) {
-  return CUDNN_STATUS_SUCCESS;
-}
-cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(cudnnHandle_t, cudnnTensorDescriptor_t, cudnnFilterDescriptor_t,
-                                                     cudnnConvolutionDescriptor_t, cudnnTensorDescriptor_t, int,
-                                                     int* count, cudnnConvolutionFwdAlgoPerf_t* found) {
-  return OneAlgorithm(count, found);
-}
-cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(cudnnHandle_t, cudnnTensorDescriptor_t,
-                                                            cudnnTensorDescriptor_t, cudnnConvolutionDescriptor_t,
-                                                            cudnnFilterDescriptor_t, int, int* count,
-                                                            cudnnConvolutionBwdFilterAlgoPerf_t* found) {
-  return OneAlgorithm(count, found);
-}
-cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(cudnnHandle_t, cudnnFilterDescriptor_t,
-                                                          cudnnTensorDescriptor_t, cudnnConvolutionDescriptor_t,
-                                                          cudnnTensorDescriptor_t, int, int* count,
-                                                          cudnnConvolutionBwdDataAlgoPerf_t* found) {
-  return OneAlgorithm(count, found);
-}
-
-cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t, const void*, cudnnTensorDescriptor_t x, const void* x_data,
-                                      cudnnFilterDescriptor_t w, const void* w_data, cudnnConvolutionDescriptor_t how,
-                                      cudnnConvolutionFwdAlgo_t, void*, size_t, const void*, cudnnTensorDescriptor_t y,
-                                      void* y_data) {
-  std::vector<double> sums(static_cast<size_t>(y->n) * y->h * y->w * y->c);
-  ForEachProduct(*x, *w, *how, *y, [&](int64_t from, int64_t weight, int64_t to) {
-    sums[static_cast<size_t>(to)] += Load(x->type, x_data, from) * Load(w->type, w_data, weight);
-  });
-  for (size_t i = 0; i < sums.size(); ++i) Store(y->type, y_data, static_cast<int64_t>(i), sums[i]);
-  return CUDNN_STATUS_SUCCESS;
-}
-cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t, const void*, cudnnTensorDescriptor_t x, const void* x_data,
-                                             cudnnTensorDescriptor_t y, const void* dy,
-                                             cudnnConvolutionDescriptor_t how, cudnnConvolutionBwdFilterAlgo_t, void*,
-                                             size_t, const void*, cudnnFilterDescriptor_t w, void* dw) {
-  std::vector<double> sums(static_cast<size_t>(w->k) * w->size * w->size * w->c);
-  ForEachProduct(*x, *w, *how, *y, [&](int64_t from, int64_t weight, int64_t to) {
-    sums[static_cast<size_t>(weight)] += Load(x->type, x_data, from) * Load(y->type, dy, to);
-  });
-  for (size_t i = 0; i < sums.size(); ++i) Store(w->type, dw, static_cast<int64_t>(i), sums[i]);
-  return CUDNN_STATUS_SUCCESS;
-}
-cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t, const void*, cudnnFilterDescriptor_t w, const void* w_data,
-                                           cudnnTensorDescriptor_t y, const void* dy, cudnnConvolutionDescriptor_t how,
-                                           cudnnConvolutionBwdDataAlgo_t, void*, size_t, const void*,
-                                           cudnnTensorDescriptor_t x, void* dx) {
-  std::vector<double> sums(static_cast<size_t>(x->n) * x->h * x->w * x->c);
-  ForEachProduct(*x, *w, *how, *y, [&](int64_t from, int64_t weight, int64_t to) {
-    sums[static_cast<size_t>(from)] += Load(w->type, w_data, weight) * Load(y->type, dy, to);
-  });
-  for (size_t i = 0; i < sums.size(); ++i) Store(x->type, dx, static_cast<int64_t>(i), sums[i]);
-  return CUDNN_STATUS_SUCCESS;
 }
 
 }  // extern "C"

@@ -264,9 +264,14 @@ TEST(Negotiation, WhatIsFused) {
   std::vector<internal::NamedPart> others = parts(GroupOnGpu({5, 8}));
   for (internal::NamedPart& part : others) part.call.signature.op = ReduceOp::kAdasum;
   EXPECT_FALSE(internal::Fuses(others[0].call.signature, 8, others[1].call.signature)) << "of whole tensors";
-  others = parts(GroupOnGpu({std::numeric_limits<int64_t>::max() / 8, 1}));
-  EXPECT_FALSE(internal::Fuses(others[0].call.signature, internal::NextPlace(0, others[0].call.signature),
-                               others[1].call.signature));
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  for (const int64_t count : {kMost / 8, kMost}) {
+    for (const SimSubmission& two : {GroupOnGpu({count, 1}), GroupOnGpu({1, count})}) {
+      others = parts(two);
+      EXPECT_FALSE(internal::Fuses(others[0].call.signature, internal::NextPlace(0, others[0].call.signature),
+                                   others[1].call.signature));
+    }
+  }
 }
 
 TEST(Negotiation, MixedDevicesAreNamed) {

@@ -1,7 +1,6 @@
 // Gradients on GPUs that travel compressed: beside others on the host, which get the same from the same ranks, and
 // whose results and remainders are to be the same to the bit.
 #include <bit>
-#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -25,6 +24,7 @@ using support::HostSizes;
 using support::IsOk;
 using support::MatchesStatus;
 using support::RunOnGpus;
+using support::TimeoutOf;
 using Results = std::vector<std::vector<float>>;  // by gradient
 
 // Two that codecs take, of odd sizes, and two that go along.
@@ -307,6 +307,7 @@ TEST(GpuCompression, MemoryThatIsNotThereEndsTheStepAndLeavesNothingBehind) {
     for (const bool pinned : {false, true}) {
       RunOnGpus({2}, 1, [&](GpuRank& rank) {
         auto reducer = StartOn(rank, {.compression = compression, .always_compress = true});
+        rank.Meet();
         const size_t allocations = rank.gpu->allocations();
         const int64_t pinned_bytes = rank.gpu->pinned();
         if (rank.rank == 1) (pinned ? rank.gpu->FailPin(more) : rank.gpu->FailAllocate(more));
@@ -350,8 +351,9 @@ TEST(GpuCompression, NoRoomForWhatIsKeptEndsStartOnAllRanks) {
 TEST(GpuCompression, AGpuThatHangsEndsTheStep) {
   for (const Compression& compression : {Compression(Int8{}), Compression(Dgc{.sparsity = 0.9})}) {
     RunOnGpus({2}, 1, [&](GpuRank& rank) {
-      const std::chrono::milliseconds timeout(rank.rank == 1 ? 300 : 20'000);
-      auto reducer = StartOn(rank, {.compression = compression, .always_compress = true, .timeout = timeout});
+      rank.Meet();
+      auto reducer =
+          StartOn(rank, {.compression = compression, .always_compress = true, .timeout = TimeoutOf(rank.rank == 1)});
       for (int step = 1; step <= 3; ++step) ASSERT_THAT(StepOf(*reducer), IsOk());
       rank.Meet();
       rank.gpu->Stall(rank.rank == 1);

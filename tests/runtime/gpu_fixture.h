@@ -3,6 +3,7 @@
 #pragma once
 
 #include <barrier>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -62,6 +63,12 @@ struct GpuRank {
   }
   void Settle(void* which) const { EXPECT_THAT(gpu->Synchronize(which), IsOk()); }
 };
+
+// Of a rank that is to run out of time, by when all that can be done is done on a loaded machine too; and of the
+// others, which are to learn of that.
+inline std::chrono::milliseconds TimeoutOf(bool runs_out) {
+  return std::chrono::seconds(runs_out ? 2 : 20);
+}
 
 inline constexpr internal::staged::Sizes kSmallSlots{.slot_bytes = 2048, .slots = 3};
 

@@ -21,6 +21,7 @@ using support::HostSizes;
 using support::IsOk;
 using support::MatchesStatus;
 using support::Owner;
+using support::TimeoutOf;
 
 void RunOnSharedGpus(const HostSizes& hosts, unsigned seed, const std::function<void(GpuRank&)>& body) {
   support::RunOnGpus(hosts, seed, body, Owner::kHost);
@@ -135,8 +136,7 @@ TEST(GpuHostsTest, AGpuThatHangsIsNamedByTheDeadline) {
     rank.Meet();
     const bool hangs = rank.rank.rank >= 2;
     if (hangs) rank.gpu->Stall(true);
-    const std::chrono::milliseconds timeout(hangs ? 300 : 20'000);
-    const absl::Status status = rank.world().AllReduce(tensor.view, {.timeout = timeout});
+    const absl::Status status = rank.world().AllReduce(tensor.view, {.timeout = TimeoutOf(hangs)});
     EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded) << status;
     EXPECT_THAT(std::string(status.message()),
                 testing::ContainsRegex("GPU 0 of rank [23] had not copied its share of chunk 1 of 6 to the host"));
@@ -165,6 +165,7 @@ TEST(GpuHostsTest, ARankThatLeavesEndsTheCallsOfOthers) {
   RunOnSharedGpus({2, 2}, 1, [](GpuRank& rank) {
     auto tensor = rank.Tensor(DType::kF32, 6000, rank.stream);
     ASSERT_THAT(rank.world().AllReduce(tensor.view), IsOk());
+    rank.Meet();
     if (rank.rank.rank == 3) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
       rank.runtime->Shutdown();

@@ -1,6 +1,5 @@
 // Operations by name on tensors that are on GPUs: what comes of them.
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -28,6 +27,7 @@ using support::MatchesStatus;
 using support::Owner;
 using support::RunOnGpus;
 using support::Sums;
+using support::TimeoutOf;
 using support::Values;
 
 // Alone; by way of the host; by IPC, where ranks of a host share a GPU; and so on each host, and then over both.
@@ -283,8 +283,7 @@ TEST(GpuNamedTest, AGpuThatHangsIsNamedByTheDeadline) {
     const bool hangs = rank.rank.rank == 1;
     rank.Meet();
     rank.gpu->Stall(hangs);
-    const absl::Status status =
-        named->AllReduce("x", tensor.view, {.timeout = std::chrono::milliseconds(hangs ? 300 : 20'000)}).Wait();
+    const absl::Status status = named->AllReduce("x", tensor.view, {.timeout = TimeoutOf(hangs)}).Wait();
     EXPECT_THAT(status.message(), testing::HasSubstr(hangs ? "GPU 0 of rank 1 had not copied" : "rank 1"));
     EXPECT_THAT(named->AllReduce("x", tensor.view).Wait(), MatchesStatus(StatusCode::kFailedPrecondition, "ended"));
     rank.gpu->Stall(false);

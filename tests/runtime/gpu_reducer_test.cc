@@ -1,12 +1,12 @@
 // GradientReducer on GPUs: no step here waits for the GPU before what it has queued is compared, at the end.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -23,6 +23,7 @@ using support::IsOk;
 using support::MatchesStatus;
 using support::RunOnGpus;
 using support::SomeParameters;
+using support::TimeoutOf;
 using Trainer = support::GpuTrainer;
 using support::ValueOf;
 
@@ -230,8 +231,8 @@ TEST(GpuReducerTest, WhatIsElsewhereIsRefused) {
 TEST(GpuReducerTest, AGpuThatHangsEndsTheStep) {
   RunOnGpus({2}, 1, [](GpuRank& rank) {
     Trainer trainer(rank, {{{1000}}});
-    const std::chrono::milliseconds timeout(rank.rank == 1 ? 300 : 20'000);
-    ASSERT_THAT(trainer.Start({.timeout = timeout}), IsOk());
+    rank.Meet();
+    ASSERT_THAT(trainer.Start({.timeout = TimeoutOf(rank.rank == 1)}), IsOk());
     ASSERT_THAT(trainer.Give(0, 1, true), IsOk());
     ASSERT_THAT(trainer.reducer->Wait(), IsOk());
     rank.Meet();
@@ -252,10 +253,13 @@ TEST(GpuReducerTest, WhatAFailedStepHasQueuedComesBeforeWhatTheProgramDoesNext) 
     RunOnGpus({2}, 8, [&](GpuRank& rank) {
       const std::vector<int64_t> shape = {41, 53};
       const int64_t count = shape[0] * shape[1];
-      auto reducer = *GradientReducer::Create(rank.world(), {.bucket_bytes = 1000,
-                                                             .compression = compression,
-                                                             .always_compress = true,
-                                                             .timeout = std::chrono::milliseconds(500)});
+      rank.Meet();
+      auto created = GradientReducer::Create(rank.world(), {.bucket_bytes = 1000,
+                                                            .compression = compression,
+                                                            .always_compress = true,
+                                                            .timeout = TimeoutOf(rank.rank == 1)});
+      ASSERT_THAT(created, IsOk());
+      const auto reducer = *std::move(created);
       for (const char* const name : {"second", "first"}) {  // the last to be registered is the first to be reduced
         ASSERT_THAT(reducer->Register(name, shape, DType::kF32, rank.device()), IsOk());
       }
@@ -263,8 +267,9 @@ TEST(GpuReducerTest, WhatAFailedStepHasQueuedComesBeforeWhatTheProgramDoesNext) 
       const auto own = rank.Tensor(DType::kF32, count, rank.stream);
       std::vector<float> values(static_cast<size_t>(count), 1.0f);
       rank.Put(own.view, values.data());
+      rank.Meet();
       ASSERT_THAT(reducer->Ready(1, own.view), IsOk());
-      EXPECT_FALSE(reducer->Wait().ok());
+      EXPECT_THAT(reducer->Wait().status().message(), testing::HasSubstr("gradients not ready: \"second\""));
       ASSERT_THAT(rank.gpu->Zero(own.view.data, own.view.bytes(), rank.stream), IsOk());
       rank.Settle(rank.stream);
       rank.gpu->Free(nullptr);  // does all that is queued

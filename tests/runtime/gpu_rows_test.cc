@@ -1,6 +1,5 @@
 // Row gradients on GPUs, which do what is queued late.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -24,6 +23,7 @@ using support::HostSizes;
 using support::IsOk;
 using support::MatchesStatus;
 using support::RunOnGpus;
+using support::TimeoutOf;
 
 constexpr int64_t kRows = 40;
 constexpr int64_t kWidths[] = {3, 10};
@@ -285,10 +285,11 @@ TEST(GpuRowsTest, AGpuThatHangsEndsTheStepOnAllRanks) {
   RunOnGpus({2}, 1, [](GpuRank& rank) {
     Tables tables(rank);
     const bool hangs = rank.rank == 1;
-    const std::chrono::milliseconds timeout(hangs ? 300 : 20'000);
-    ASSERT_THAT(tables.Start({.timeout = timeout}), IsOk());
+    rank.Meet();
+    ASSERT_THAT(tables.Start({.timeout = TimeoutOf(hangs)}), IsOk());
     ASSERT_THAT(tables.GiveAll(2), IsOk());
     ASSERT_THAT(tables.reducer->Wait(), IsOk());
+    rank.Meet();
     ASSERT_THAT(tables.GiveLayer(1), IsOk());
     ASSERT_THAT(tables.reducer->Missing(tables.index(1)), IsOk());
     rank.gpu->Hold(tables.on(1).stream, hangs);

@@ -51,6 +51,10 @@ TEST_P(NamedFailures, DifferencesAreToldAllAndHarmNothing) {
       std::vector<int32_t> integers(4, 1);
       Work refused = named->AllReduce("z", integers, {.prescale = me == last ? 2.0 : 1.0});
       EXPECT_THAT(refused.Wait(), MatchesStatus(StatusCode::kInvalidArgument, me == last ? "floating-point" : "wrong"));
+      // Nor is one harmed by what no rank can name.
+      const auto unknown = static_cast<ReduceOp>(me == last ? 99 : 0);
+      EXPECT_THAT(named->AllReduce("u", data, {.op = unknown}).Wait(),
+                  MatchesStatus(StatusCode::kInvalidArgument, me == last ? "unknown" : "wrong"));
       for (int step = 0; step < 5; ++step) {
         float one = 1;
         ASSERT_THAT(named->AllReduce("good", std::span(&one, 1)).Wait(), IsOk());

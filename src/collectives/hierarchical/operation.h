@@ -152,7 +152,9 @@ class HierarchicalOperation : public Pollable {
 // peer is on another host.
 std::shared_ptr<HierarchicalOperation> MakeHierarchical(const std::shared_ptr<Team>& team, const Call& call);
 
-// A call that this rank may not make: all ranks get kInvalidArgument, and the communicator is given up.
+// A call that this rank may not make: it ends in `why` here, whatever else happens while the others are told, and in
+// that code on the others; the communicator is given up. So a rank that is lost meanwhile, a shut-down or a deadline is
+// told to this rank by its next call only, as kFailedPrecondition.
 std::shared_ptr<HierarchicalOperation> MakeHierarchicalRefusal(const std::shared_ptr<Team>& team, const Call& call,
                                                                const absl::Status& why);
 

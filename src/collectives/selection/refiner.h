@@ -4,9 +4,9 @@
 // What was measured at the start may have been measured at a bad moment, and networks change. Of transfers in which
 // all ranks do the same and end together, each rank notes how long they took against what the model says of them: of
 // those in which nearly all is latency, and of those in which nearly all is bandwidth. At calls fixed by their
-// number, 16, 32, 64 and so on (from 4096 on, every 4096th), all ranks agree on these ratios; where one is far from
-// 1, all correct the model by it. So they choose alike in every call. All is off where an algorithm is forced, or
-// the nominal model.
+// number among those that teach, 16, 32, 64 and so on (from 4096 on, every 4096th), all ranks agree on these ratios;
+// where one is far from 1, all correct the model by it. So they choose alike in every call. All is off where an
+// algorithm is forced, or the nominal model.
 //
 // Robust: a rank offers the lower quartile of its ratios, and the least that any rank offers counts, for a rank that
 // comes early sees the others come late. Hysteresis: a model that is right within a factor of 2 stays.

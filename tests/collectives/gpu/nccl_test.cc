@@ -18,7 +18,7 @@ using internal::Call;
 using internal::CallKind;
 using testing::HasSubstr;
 
-constexpr std::chrono::milliseconds kShort{60};
+constexpr std::chrono::milliseconds kShort{500};  // for what can be done on a loaded machine too
 
 TEST_F(Nccl, DoesWhatEveryCallSays) {
   for (const int size : {1, 2, 3, 4}) {
@@ -114,7 +114,7 @@ TEST_F(Nccl, ItsEndDoesNotWaitForWhoDropsItNorFreeWhatStands) {
   operations.clear();
   const auto began = std::chrono::steady_clock::now();
   backends_.clear();
-  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(1));
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(2));  // as an end waits for NCCL
   for (int r = 0; r < 2; ++r) host_->group(r)->node().Close();
   EXPECT_TRUE(host_->RunWatches());  // by abort: what stands is never done
   EXPECT_EQ(nccl_->alive, 0);

@@ -44,7 +44,7 @@ bool RanksOnGpus::Run(const Operations& operations, std::chrono::milliseconds li
   while (!left.empty() && std::chrono::steady_clock::now() < end) {
     std::ranges::shuffle(left, random_);
     std::erase_if(left, [&](size_t r) { return random_() % 4 == 0 ? false : Step(*operations[r]); });
-    if (!watches_.empty()) std::erase_if(watches_, [&](const auto& watch) { return Step(*watch); });
+    TurnWatches();
     LetTimePass();
   }
   return left.empty();
@@ -53,10 +53,14 @@ bool RanksOnGpus::Run(const Operations& operations, std::chrono::milliseconds li
 bool RanksOnGpus::RunWatches(std::chrono::milliseconds limit) {
   const auto end = std::chrono::steady_clock::now() + limit;
   while (!watches_.empty() && std::chrono::steady_clock::now() < end) {
-    std::erase_if(watches_, [&](const auto& watch) { return Step(*watch); });
+    TurnWatches();
     LetTimePass();
   }
   return watches_.empty();
+}
+
+void RanksOnGpus::TurnWatches() {
+  std::erase_if(watches_, [](const auto& watch) { return Step(*watch); });
 }
 
 void RanksOnGpus::Settle() const {

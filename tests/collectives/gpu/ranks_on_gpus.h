@@ -35,6 +35,7 @@ class RanksOnGpus {
   // For NCCL's watches.
   void StartWatch(const std::shared_ptr<internal::Pollable>& watch) { watches_.push_back(watch); }
   bool RunWatches(std::chrono::milliseconds limit = std::chrono::seconds(10));
+  void TurnWatches();  // each once
   size_t watches() const { return watches_.size(); }
 
   // All that the GPUs have queued and can do.
