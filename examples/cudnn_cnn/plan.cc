@@ -49,7 +49,7 @@ absl::StatusOr<Plan> Plan::Make(cudnnHandle_t dnn, const Descriptor& operation, 
   ASSIGN_OR_RETURN(const Descriptor graph, MakeGraph(dnn, operation));
   // Not every engine that the heuristics name can be built on every GPU: a failure is a reason to try the next.
   int tried = 0;
-  absl::Status last = absl::NotFoundError("cuDNN's heuristics name none");
+  absl::Status last = absl::NotFoundError("its heuristics name none");
   for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
     absl::StatusOr<std::vector<Descriptor>> configurations = Configurations(graph, mode);
     if (!configurations.ok()) {
@@ -65,8 +65,7 @@ absl::StatusOr<Plan> Plan::Make(cudnnHandle_t dnn, const Descriptor& operation, 
       last = built.status();
     }
   }
-  return absl::UnimplementedError(
-      absl::StrCat("cuDNN has no plan for it: ", tried, " tried, the last: ", last.message()));
+  return absl::UnimplementedError(absl::StrCat("cuDNN has no plan for it (", tried, " tried): ", last.message()));
 }
 
 absl::Status Plan::Run(cudnnHandle_t dnn, std::span<const int64_t> ids, std::span<void* const> tensors,
