@@ -77,8 +77,10 @@ void Operation::Await(std::shared_ptr<Pollable> agreement) {
   agreement_->StartClock(start_ == TimePoint{} ? std::chrono::steady_clock::now() : start_);
 }
 
-// That all make this call; and what they find each other by, if they have yet to. Null: nothing to agree on.
+// That all make this call; and what they find each other by, if they have yet to. Null: nothing to agree on, or they
+// have (GpuManner::capturing).
 std::shared_ptr<Pollable> Operation::MakeAgreement() {
+  if (call_.manner.capturing) return nullptr;
   const bool connects = !connection().started();
   if (connects && members().rank() == 0) {
     if (const auto id = backend_->api().MakeId(); id.ok()) {
@@ -337,8 +339,10 @@ bool Operation::AddWaits(std::vector<pollfd>& waits) const {
 
 // NCCL has given up, and the GPU is given up with it. If a rank was lost, that is known in a moment, by its name.
 void Operation::BeInTrouble(absl::Status why) {
-  connection().Abort();
   trouble_ = std::move(why);
+  // A graph that an abort has discarded a moment ago does not know why; the connection does.
+  if (absl::IsFailedPrecondition(trouble_) && connection().aborted()) trouble_ = connection().Poll().status();
+  connection().Abort();
   named_by_ = std::chrono::steady_clock::now() + kNamingPatience;
   state_ = State::kInTrouble;
 }

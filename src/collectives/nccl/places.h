@@ -35,8 +35,6 @@ struct Told {
   int64_t registered = 0;  // 1: one of its tensors is
   int64_t scratch = 0;     // 1: it needs memory in any case (ScratchBytes)
   int64_t largest = 0;     // LargestTransfer
-
-  friend bool operator==(const Told&, const Told&) = default;
 };
 
 struct Conclusion {

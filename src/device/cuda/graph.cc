@@ -126,8 +126,9 @@ absl::Status CudaGraph::Add(PackNode pack) {
   });
 }
 
-// Relaxed: neither this thread nor others are kept from anything meanwhile, and any thread may end it. The program's
-// own captures are not touched, for the stream is none of its.
+// Relaxed: neither this thread nor others are kept from calls that might be unsafe meanwhile, and any thread may end
+// it. What they are kept from in any mode is to wait for the whole GPU, or its context, which spoils the capture. The
+// program's own captures are not touched, for the stream is none of its.
 absl::StatusOr<std::shared_ptr<GpuGraph>> Captures::Begin(cudaStream_t stream) {
   RETURN_IF_ERROR(On(
       ordinal_, [&] { return cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed); },
