@@ -74,8 +74,9 @@ class FakeGpu final : public Gpu {
   // From now on the program captures the stream into a graph of its own.
   void LetProgramCapture(Stream stream);
 
-  // So many of the later calls of Capture end in the one, and then as many ends of captures in the other.
-  void FailCaptures(absl::Status begin, absl::Status end, int times);
+  // So many of the later calls of Capture end in the one, and then as many ends of captures in the other: behind
+  // `after` of each that end well.
+  void FailCaptures(absl::Status begin, absl::Status end, int times, int after = 0);
 
   // Of the later calls that are captured, the one after so many others ends in this.
   void FailCaptured(int after, absl::Status status);
@@ -91,6 +92,10 @@ class FakeGpu final : public Gpu {
   absl::Status QueueWait(std::shared_ptr<Gate> gate, Stream stream);
   absl::Status QueueOpen(std::shared_ptr<Gate> gate, Stream stream);
   void Open(Gate& gate);
+
+  // As cudaDeviceSynchronize: where any stream is being captured into a graph of Capture it is refused, and spoils
+  // that.
+  absl::Status SynchronizeAll();
 
   // What the stream is being captured into; null: it is not.
   std::shared_ptr<FakeGraph> CapturedInto(Stream stream) const;
@@ -185,6 +190,7 @@ class FakeGpu final : public Gpu {
   absl::Status failure_, squares_failure_, allocate_failure_, pin_failure_;
   absl::Status begin_failure_, end_failure_, captured_failure_;
   int failing_begins_ = 0, failing_ends_ = 0, until_captured_fails_ = -1;
+  int begins_before_failure_ = 0, ends_before_failure_ = 0;
   int allocations_before_failure_ = 0;
   int launched_ = 0, queued_ = 0, blocked_ = 0;
   std::map<Event, std::shared_ptr<Gate>> events_;
