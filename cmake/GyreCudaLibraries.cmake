@@ -21,7 +21,9 @@ set(NCCL_FOUND FALSE)
 set(nccl_absence "nccl.h and libnccl were not found")
 if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
   gyre_header_version("${NCCL_INCLUDE_DIR}/nccl.h" NCCL NCCL_VERSION)
-  if(NCCL_VERSION VERSION_LESS 2.19)  # ncclMemAlloc
+  if(NCCL_VERSION STREQUAL "")
+    set(nccl_absence "nccl.h in ${NCCL_INCLUDE_DIR} does not say its version")
+  elseif(NCCL_VERSION VERSION_LESS 2.19)  # ncclMemAlloc
     set(nccl_absence "NCCL ${NCCL_VERSION} is older than 2.19")
   else()
     set(NCCL_FOUND TRUE)

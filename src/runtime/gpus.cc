@@ -1,5 +1,6 @@
 #include "runtime/gpus.h"
 
+#include <optional>
 #include <utility>
 
 #include "base/status.h"
@@ -21,12 +22,21 @@ Gpus& Gpus::Of(Communicator& communicator) {
 }
 
 absl::StatusOr<OpenedGpu> Gpus::Get(int ordinal) {
+  const auto known = [&]() -> std::optional<OpenedGpu> {
+    const auto found = opened_.find(ordinal);
+    return found != opened_.end() ? std::optional(found->second) : std::nullopt;
+  };
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto opened = known(); opened) return *opened;
+  }
+  nccl::Api* const api = ranks_ > 1 ? nccl() : nullptr;  // loads it: others are not to wait for that
   std::lock_guard lock(mutex_);
-  if (const auto known = opened_.find(ordinal); known != opened_.end()) return known->second;
+  if (const auto opened = known(); opened) return *opened;
   ASSIGN_OR_RETURN(std::shared_ptr<device::Gpu> gpu, open_(ordinal));
   OpenedGpu opened{
       .gpu = gpu, .rings = std::make_shared<staged::Rings>(gpu, arena_, sizes_), .memory = gpu, .nccl_memory = nullptr};
-  if (nccl::Api* const api = ranks_ > 1 ? nccl() : nullptr; api != nullptr) {
+  if (api != nullptr) {
     opened.nccl_memory = nccl::MakeMemory(*api, gpu, registered_from_);
     opened.memory = nccl::AllocatorOf(opened.nccl_memory);
   }

@@ -158,6 +158,7 @@ absl::Status FakeGpu::QueueNow(Stream stream, Item item) {
   std::lock_guard lock(mutex_);
   if (!failure_.ok()) return failure_;
   EXPECT_FALSE(queues_->programs.contains(stream)) << "something is queued on a stream that the program captures";
+  queues_->waited.erase(std::this_thread::get_id());
   queues_->streams[stream].push_back(std::move(item));
   if (queues_->random() % 4 == 0) Step();
   return absl::OkStatus();
@@ -274,7 +275,7 @@ absl::Status FakeGpu::Wait(Stream stream, Event event) {
 absl::StatusOr<bool> FakeGpu::Done(Event event) {
   std::lock_guard lock(mutex_);
   if (!failure_.ok()) return failure_;
-  for (auto steps = queues_->random() % 3; steps > 0; --steps) Step();
+  LookLocked();
   const auto& gate = events_[event];
   return gate == nullptr || gate->open;
 }
@@ -292,38 +293,21 @@ void FakeGpu::Open(Gate& gate) {
   gate.open = true;
 }
 
-// --- Memory ---
-
-absl::StatusOr<void*> FakeGpu::Allocate(int64_t bytes) {
+void FakeGpu::Look() {
   std::lock_guard lock(mutex_);
-  if (allocations_before_failure_-- <= 0) RETURN_IF_ERROR(allocate_failure_);
-  void* const memory = ::operator new (static_cast<size_t>(bytes), std::align_val_t{256});
-  allocations_.insert(memory);
-  return memory;
+  LookLocked();
 }
 
-void FakeGpu::Free(void* memory) {
-  EXPECT_FALSE(sharing_.IsOpen(memory)) << "memory is freed that others have open";
-  std::unique_lock lock(mutex_);
-  EXPECT_FALSE(queues_->stalled && Busy() && memory != nullptr) << "freeing waits for a GPU that hangs";
-  Await(lock, [this] { return Busy(); });
-  if (allocations_.erase(memory) == 1) ::operator delete (memory, std::align_val_t{256});
+void FakeGpu::LookLocked() {
+  for (auto steps = queues_->random() % 3; steps > 0; --steps) Step();
 }
 
-absl::Status FakeGpu::Pin(void* memory, int64_t bytes) {
+bool FakeGpu::IsOpen(const Gate& gate) const {
   std::lock_guard lock(mutex_);
-  if (reinterpret_cast<uintptr_t>(memory) % 4096 != 0 || bytes % 4096 != 0) {
-    return absl::InvalidArgumentError("what is pinned must be pages");
-  }
-  RETURN_IF_ERROR(pin_failure_);
-  if (!pinned_.emplace(memory, bytes).second) return absl::InternalError("pinned twice");
-  return absl::OkStatus();
+  return gate.open;
 }
 
-void FakeGpu::Unpin(void* memory) {
-  std::lock_guard lock(mutex_);
-  pinned_.erase(memory);
-}
+// --- Copies ---
 
 absl::Status FakeGpu::Copy(void* to, const void* from, int64_t bytes, Stream stream) {
   if (bytes <= 0) return absl::OkStatus();

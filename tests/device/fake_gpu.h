@@ -16,6 +16,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "device/fake_gpu_codecs.h"
@@ -92,6 +93,14 @@ class FakeGpu final : public Gpu {
   absl::Status QueueWait(std::shared_ptr<Gate> gate, Stream stream);
   absl::Status QueueOpen(std::shared_ptr<Gate> gate, Stream stream);
   void Open(Gate& gate);
+  bool IsOpen(const Gate& gate) const;
+
+  // As with each look at an event, some of what is queued is done.
+  void Look();
+
+  // As what does not say that it waits. Fails the test while work is queued, but for a thread that has waited for all
+  // of it, in Free, and queued nothing since; once.
+  void FreeAtOnce(void* memory);
 
   // As cudaDeviceSynchronize: where any stream is being captured into a graph of Capture it is refused, and spoils
   // that.
@@ -167,6 +176,7 @@ class FakeGpu final : public Gpu {
     std::map<Stream, std::deque<Item>> streams;
     std::set<Stream> held, programs;                    // of the latter the program captures
     std::map<Stream, std::weak_ptr<FakeGraph>> graphs;  // that streams are captured into
+    std::set<std::thread::id> waited;                   // for all work, and have queued nothing since
   };
 
   explicit FakeGpu(std::shared_ptr<Queues> queues) : ordinal_(0), queues_(std::move(queues)), mutex_(queues_->mutex) {}
@@ -179,6 +189,7 @@ class FakeGpu final : public Gpu {
   absl::Status EndCapture(Stream stream);
   void Retire(std::shared_ptr<PackTable> table, Stream used_on);
   bool Step();
+  void LookLocked();
   bool Busy() const;
   void Await(std::unique_lock<std::mutex>& lock, const std::function<bool()>& busy);
 

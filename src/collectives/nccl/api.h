@@ -1,6 +1,7 @@
 // What Gyre asks of NCCL, in its own words: libgyre_nccl does it by NCCL (module.cc), the tests' fake by memcpy.
-// Nothing here blocks; what takes longer is under way until Poll says that it is done, and meanwhile nothing else may
-// be asked of that communicator but Abort. Thread-safe but for one Comm, which is one thread's at a time.
+// Nothing here blocks but Deregister, Abort and a Comm's destruction; what else takes longer is under way until Poll
+// says that it is done, and meanwhile nothing else may be asked of that communicator but Abort. Thread-safe but for one
+// Comm, which is one thread's at a time; but Abort may come while another thread is in Deregister.
 #pragma once
 
 #include <array>
@@ -46,10 +47,12 @@ class Comm {
   virtual ~Comm() = default;
 
   // From now on what is launched with tensors in this memory, of Api::Allocate, may be reached without copies: on all
-  // ranks, which have theirs at the same places, or on none. Until Deregister, of what Register returned, which comes
-  // once all that uses it is done and graphs that do are gone, before the memory goes and before Finalize. An Abort
-  // ends it as well. Neither takes long.
+  // ranks, which have theirs at the same places, or on none. Until Deregister, or the communicator's end, before which
+  // the memory must not go.
   virtual absl::StatusOr<void*> Register(void* memory, int64_t bytes) = 0;
+
+  // Of what Register returned, once all that uses the memory is done and graphs that do are gone; not after Finalize.
+  // Blocks until other ranks' NCCL has answered, without end where such a process is stopped, but for an Abort.
   virtual absl::Status Deregister(void* handle) = 0;
 
   // True: what was asked for last has been done, on the host; of what was launched nothing more is to be done here.
@@ -61,7 +64,8 @@ class Comm {
   // Ends it once all ranks do, and all that was launched is done. True: ended.
   virtual absl::StatusOr<bool> Finalize() = 0;
 
-  // Gives up all that is under way, on the GPU too. Nothing but its destruction may follow.
+  // Gives up all that is under way, on the GPU too. Graphs that hold its calls must be gone; blocks while the GPU has
+  // yet to come to what was launched of them. Nothing but its destruction may follow.
   virtual void Abort() = 0;
 };
 

@@ -29,8 +29,8 @@ bool Flights::Check(TimePoint now) {
   // What is nearly done may still end, and others may need this rank for it: see ~Connection.
   if (members_.group->node().closed()) return End(absl::FailedPreconditionError("the runtime was shut down"));
   if (const auto cause = members_.FindCause("work on the GPU"); cause) {
+    members_.Break(*cause);  // first: nothing of NCCL's is to keep the others from it
     connection_->Abort();
-    members_.Break(*cause);
     return End(cause->status);
   }
   absl::Status status;
@@ -43,8 +43,8 @@ bool Flights::Check(TimePoint now) {
   } else {
     return false;
   }
-  connection_->Abort();
   members_.GiveUp(status);
+  connection_->Abort();
   return End(status);
 }
 

@@ -1,5 +1,6 @@
 #include "collectives/nccl/memory.h"
 
+#include <chrono>
 #include <utility>
 
 #include "collectives/nccl/factory.h"
@@ -39,8 +40,9 @@ void Memory::Free(void* memory) {
   gpu_->Free(freed_first);
   if (freed_first == memory) return;
   bool free = true;
+  const TimePoint limit = std::chrono::steady_clock::now() + Connection::kPatience;
   for (const auto& each : connections) {
-    if (const auto connection = each.lock(); connection != nullptr) free = connection->Forget(memory) && free;
+    if (const auto connection = each.lock(); connection != nullptr) free = connection->Forget(memory, limit) && free;
   }
   if (free) api_.Free(gpu_->ordinal(), memory);
 }

@@ -28,8 +28,8 @@ class Memory final : public device::GpuAllocator {
 
   absl::StatusOr<void*> Allocate(int64_t bytes) override;
 
-  // When the GPU has done its work, communicators forget the memory; where one of them is at something for too long
-  // (Connection::Forget), the memory stays the process's.
+  // When the GPU has done its work, communicators forget the memory; where that takes them more than
+  // Connection::kPatience, all together, the memory stays the process's.
   void Free(void* memory) override;
 
   struct Piece {

@@ -4,6 +4,7 @@
 #include <nccl.h>
 
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <map>
@@ -43,7 +44,8 @@ absl::Status ToStatus(cudaError_t error, std::string_view what) {
 }
 
 // Makes a GPU this thread's for as long as it lives: NCCL acts on the thread's current one, and what the program has
-// chosen is not ours to change. Meanwhile nothing that NCCL does spoils a graph that the program captures.
+// chosen is not ours to change. Meanwhile nothing that NCCL does on this thread spoils a graph that the program
+// captures; on threads of its own, where it makes communicators and launches, NCCL sees to that itself, or not.
 class Current {
  public:
   explicit Current(int gpu) {
@@ -98,12 +100,13 @@ class NcclComm final : public Comm {
   explicit NcclComm(int gpu) : gpu_(gpu) {}
 
   ~NcclComm() override {
-    if (comm_ == nullptr) return;
+    const ncclComm_t comm = comm_;
+    if (comm == nullptr) return;
     const Current current(gpu_);
     if (finalized_) {
-      ncclCommDestroy(comm_);
+      ncclCommDestroy(comm);
     } else {
-      ncclCommAbort(comm_);
+      ncclCommAbort(comm);
     }
   }
 
@@ -115,8 +118,10 @@ class NcclComm final : public Comm {
     std::memcpy(&unique, id.data(), sizeof unique);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    RETURN_IF_ERROR(ToStatus(ncclCommInitRankConfig(&comm_, size, unique, rank, &config), "ncclCommInitRankConfig"));
-    return absl::OkStatus();
+    ncclComm_t comm = nullptr;
+    const ncclResult_t begun = ncclCommInitRankConfig(&comm, size, unique, rank, &config);
+    comm_ = comm;
+    return ToStatus(begun, "ncclCommInitRankConfig");
   }
 
   absl::StatusOr<void*> Register(void* memory, int64_t bytes) override {
@@ -131,7 +136,9 @@ class NcclComm final : public Comm {
   absl::Status Deregister(void* handle) override {
     const Current current(gpu_);
     RETURN_IF_ERROR(current.status());
-    return ToStatus(ncclCommDeregister(comm_, handle), "ncclCommDeregister", comm_);
+    const ncclComm_t comm = comm_;  // an Abort may come meanwhile
+    if (comm == nullptr) return absl::OkStatus();
+    return ToStatus(ncclCommDeregister(comm, handle), "ncclCommDeregister");
   }
 
   absl::StatusOr<bool> Poll() override {
@@ -165,9 +172,10 @@ class NcclComm final : public Comm {
   }
 
   void Abort() override {
-    if (comm_ == nullptr) return;
+    const ncclComm_t comm = comm_.exchange(nullptr);
+    if (comm == nullptr) return;
     const Current current(gpu_);
-    ncclCommAbort(std::exchange(comm_, nullptr));
+    ncclCommAbort(comm);
   }
 
  private:
@@ -228,7 +236,7 @@ class NcclComm final : public Comm {
   }
 
   const int gpu_;
-  ncclComm_t comm_ = nullptr;
+  std::atomic<ncclComm_t> comm_{nullptr};
   bool finalized_ = false;
   std::map<std::pair<DType, uint64_t>, ncclRedOp_t> scaled_;  // by the scale's bits: NaNs have no order
 };

@@ -52,8 +52,8 @@ shm::Progress Operation::Poll() {
   }
   if (state_ == State::kEnded) return shm::Progress::kDone;
   if (*moved) return shm::Progress::kSome;
-  if (before == State::kConnecting) return shm::Progress::kNone;  // takes long enough to sleep
-  // Nothing rings when NCCL has launched: whoever waits must look.
+  if (before == State::kConnecting && !connection().full()) return shm::Progress::kNone;  // long enough to sleep
+  // Nothing rings when NCCL has launched, or the GPU has room: whoever waits must look.
   sched_yield();
   return shm::Progress::kSome;
 }
@@ -285,8 +285,9 @@ absl::Status Operation::LaunchRound() {
 
 absl::Status Operation::EndRound() {
   for (const auto& move : detour_.after) RETURN_IF_ERROR(gpu().Copy(move.to, move.from, move.bytes, stream()));
-  --rounds_left_;
-  return absl::OkStatus();
+  if (--rounds_left_ == 0) return absl::OkStatus();
+  if (deadline_ == TimePoint{}) StartClock(std::chrono::steady_clock::now());
+  return connection().Watch(deadline_, Context()).status();  // as a call: the GPU is given so many at most
 }
 
 // What NCCL left to do, and the caller's streams wait for all of it.
@@ -339,10 +340,8 @@ bool Operation::AddWaits(std::vector<pollfd>& waits) const {
 
 // NCCL has given up, and the GPU is given up with it. If a rank was lost, that is known in a moment, by its name.
 void Operation::BeInTrouble(absl::Status why) {
-  trouble_ = std::move(why);
-  // A graph that an abort has discarded a moment ago does not know why; the connection does.
-  if (absl::IsFailedPrecondition(trouble_) && connection().aborted()) trouble_ = connection().Poll().status();
   connection().Abort();
+  trouble_ = std::move(why);
   named_by_ = std::chrono::steady_clock::now() + kNamingPatience;
   state_ = State::kInTrouble;
 }
@@ -350,20 +349,22 @@ void Operation::BeInTrouble(absl::Status why) {
 // --- Ending; all return true ---
 
 bool Operation::Fail(const Members::Cause& cause) {
-  connection().Abort();
   members().Break(cause);
+  connection().Abort();
   return End(cause.status);
 }
 
 bool Operation::FailAlone(const absl::Status& why) {
-  connection().Abort();
   const absl::Status status = Annotate(why, Context());
   members().GiveUp(status);
+  connection().Abort();
   return End(status);
 }
 
 bool Operation::FailLate() {
-  const char* const doing = state_ == State::kConnecting ? "connecting the ranks" : "launching";
+  const char* const doing = connection().full()            ? "waiting for the GPU to do earlier calls"
+                            : state_ == State::kConnecting ? "connecting the ranks"
+                                                           : "launching";
   return FailAlone(
       absl::DeadlineExceededError(absl::StrFormat("timed out after %.3g s %s, and NCCL does not say for whom it waited",
                                                   std::chrono::duration<double>(*call_.call.timeout).count(), doing)));

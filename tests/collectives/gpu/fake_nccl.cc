@@ -1,7 +1,11 @@
 #include "collectives/gpu/fake_nccl.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <functional>
+#include <iterator>
+#include <thread>
 #include <utility>
 
 #include "gtest/gtest.h"
@@ -9,11 +13,24 @@
 
 namespace gyre {
 
-using internal::nccl::Combination;
 using internal::nccl::Comm;
 using internal::nccl::Transfer;
 using internal::nccl::UniqueId;
 using Kind = Transfer::Kind;
+
+namespace {
+
+// Looks until it is so, 10 s at most.
+bool Becomes(const std::function<bool()>& look) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (!look()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  return true;
+}
+
+}  // namespace
 
 class FakeComm final : public Comm {
  public:
@@ -25,7 +42,7 @@ class FakeComm final : public Comm {
   ~FakeComm() override {
     std::lock_guard lock(nccl_.mutex_);
     ExpectNoGraphs();
-    EXPECT_TRUE(registered_.empty()) << "rank " << rank_ << "'s communicator ends with registered memory";
+    nccl_.registered -= static_cast<int>(registered_.size());
     clique_->comms[static_cast<size_t>(rank_)] = nullptr;
     --nccl_.alive;
   }
@@ -42,9 +59,14 @@ class FakeComm final : public Comm {
   }
 
   absl::Status Deregister(void* handle) override {
-    std::lock_guard lock(nccl_.mutex_);
+    std::unique_lock lock(nccl_.mutex_);
     EXPECT_TRUE(connected_ && !aborted_ && !finalized_ && clique_->done >= launched_) << "of rank " << rank_;
     ExpectNoGraphs();
+    EXPECT_TRUE(nccl_.Passed(uses_[handle])) << "which the GPU may use, of rank " << rank_;
+    deregistering_ = true;
+    while (nccl_.never_deregisters && !aborted_ && !nccl_.ending_) nccl_.Pause(lock);
+    deregistering_ = false;
+    if (aborted_) return absl::InternalError("aborted");
     EXPECT_EQ(registered_.erase(handle), 1u);
     --nccl_.registered;
     return absl::OkStatus();
@@ -60,16 +82,31 @@ class FakeComm final : public Comm {
   }
   bool HasRegistered(const void* memory) const { return registered_.contains(memory); }
 
+  // What is registered is used by the group until the GPU has come to `end`.
+  void NoteUse(const std::vector<Transfer>& group, const std::shared_ptr<FakeNccl::Gate>& end) {
+    for (const Transfer& transfer : group) {
+      for (const void* const data : {transfer.in, static_cast<const void*>(transfer.out)}) {
+        if (PlaceOf(data).first > 0) uses_[std::prev(registered_.upper_bound(data))->first] = end;
+      }
+    }
+  }
+
   absl::StatusOr<bool> Poll() override {
     std::lock_guard lock(nccl_.mutex_);
-    EXPECT_FALSE(aborted_) << "of rank " << rank_;
-    if (const auto broken = nccl_.broken_.find(rank_); broken != nccl_.broken_.end()) return broken->second;
+    EXPECT_FALSE(aborted_ || deregistering_) << "of rank " << rank_;
+    if (const auto broken = nccl_.broken_.find(rank_); broken != nccl_.broken_.end()) {
+      capturing_ = false;
+      return broken->second;
+    }
     if (finalized_) return std::ranges::count(clique_->ended, false) == 0;
     if (!connected_) {
       connected_ = !nccl_.never_connects && std::ranges::count(clique_->comms, nullptr) == 0;
       return connected_;
     }
-    return !nccl_.never_launches && clique_->done >= launched_;
+    if (nccl_.never_launches || clique_->done < launched_) return false;
+    EXPECT_TRUE(!capturing_ || !held_.back().expired()) << "a graph is gone that NCCL adds to, of rank " << rank_;
+    capturing_ = capturing_ && ++looks_ <= nccl_.looks_at_captures;
+    return !capturing_;
   }
 
   // What is captured is told to the graph without the lock, which launches of graphs take.
@@ -79,6 +116,7 @@ class FakeComm final : public Comm {
     {
       std::lock_guard lock(nccl_.mutex_);
       EXPECT_TRUE(connected_ && !aborted_ && !finalized_ && clique_->done >= launched_) << "of rank " << rank_;
+      EXPECT_FALSE(deregistering_ || capturing_) << "of rank " << rank_;
       ++nccl_.launches;
       if (graph == nullptr) FakeNccl::NoteOrder(*clique_, rank_, launched_);
       captured = LaunchLocked({{group.begin(), group.end()}, stream, graph != nullptr});
@@ -89,6 +127,8 @@ class FakeComm final : public Comm {
     RETURN_IF_ERROR(graph->Add([this, held, captured](device::Gpu::Stream launched_on) {
       return nccl_.Replay(*clique_, *captured, rank_, launched_on);
     }));
+    capturing_ = true;
+    looks_ = 0;
     return false;
   }
 
@@ -102,16 +142,20 @@ class FakeComm final : public Comm {
   }
 
   void Abort() override {
-    std::lock_guard lock(nccl_.mutex_);
+    std::unique_lock lock(nccl_.mutex_);
     EXPECT_FALSE(aborted_) << "twice, of rank " << rank_;
+    EXPECT_TRUE(!capturing_ || nccl_.never_launches || clique_->done < launched_) << "amid a capture that goes on";
     ExpectNoGraphs();
     aborted_ = clique_->broken = true;
     nccl_.registered -= static_cast<int>(registered_.size());
     registered_.clear();
+    ++nccl_.aborting;
     ++nccl_.aborted;
     for (const auto& [number, captured] : clique_->captured) {
       for (const auto& round : captured->rounds) nccl_.gpu_.Open(*round.done[static_cast<size_t>(rank_)]);
     }
+    while (!nccl_.Passed(clique_->replays_end[static_cast<size_t>(rank_)]) && !nccl_.ending_) nccl_.Pause(lock);
+    --nccl_.aborting;
   }
 
  private:
@@ -131,7 +175,7 @@ class FakeComm final : public Comm {
       const auto captures = std::ranges::count(launches, true, &FakeNccl::Launch::captured);
       EXPECT_TRUE(captures == 0 || captures == std::ssize(launches)) << "some ranks captured a launch, others did not";
       nccl_.ExpectSameMemory(*clique_, launches);
-      if (captures == 0) nccl_.Execute(launches);
+      if (captures == 0) nccl_.Execute(*clique_, launches);
       if (captured != nullptr) {
         captured->rounds_of.resize(launches.size());
         captured->launches = std::move(launches);
@@ -151,13 +195,21 @@ class FakeComm final : public Comm {
   FakeNccl& nccl_;
   const std::shared_ptr<FakeNccl::Clique> clique_;
   const int rank_;
-  bool connected_ = false, finalized_ = false, aborted_ = false;
+  bool connected_ = false, finalized_ = false, aborted_ = false, deregistering_ = false;
+  bool capturing_ = false;  // as NCCL's thread sees it
+  int looks_ = 0;           // at that
   int64_t launched_ = 0;
-  std::vector<std::weak_ptr<int>> held_;       // by graphs
-  std::map<const void*, int64_t> registered_;  // bytes by begin
+  std::vector<std::weak_ptr<int>> held_;                         // by graphs
+  std::map<const void*, int64_t> registered_;                    // bytes by begin
+  std::map<const void*, std::shared_ptr<FakeNccl::Gate>> uses_;  // by that, the end of the latest
 };
 
 FakeNccl::~FakeNccl() {
+  ending_ = true;
+  EXPECT_TRUE(Becomes([this] {
+    std::lock_guard lock(mutex_);
+    return alive == 0;
+  }));
   for (const device::Gpu::Stream stream : streams_) gpu_.DestroyStream(stream);
 }
 
@@ -184,13 +236,45 @@ void FakeNccl::Free(int /*gpu*/, void* memory) {
       }
     }
   }
-  gpu_.Free(memory);
+  // What an abort breaks off is done here all the same, sooner or later.
+  if (aborted > 0) {
+    gpu_.Free(memory);
+  } else {
+    gpu_.FreeAtOnce(memory);
+  }
+}
+
+bool FakeNccl::AbortsBecome(int count) const {
+  return Becomes([&] { return aborted == count; });
+}
+
+bool FakeNccl::AliveBecome(int count) const {
+  return Becomes([&] { return alive == count; });
+}
+
+bool FakeNccl::Passed(const std::shared_ptr<Gate>& gate) const {
+  return gate == nullptr || gpu_.IsOpen(*gate);
+}
+
+void FakeNccl::Pause(std::unique_lock<std::mutex>& lock) {
+  lock.unlock();
+  std::this_thread::sleep_for(std::chrono::microseconds(100));
+  gpu_.Look();
+  lock.lock();
+}
+
+absl::Status FakeNccl::QueueEnd(const Clique& clique, int rank, const std::vector<Transfer>& group,
+                                device::Gpu::Stream stream, std::shared_ptr<Gate> end) {
+  FakeComm* const comm = clique.comms[static_cast<size_t>(rank)];
+  if (comm != nullptr) comm->NoteUse(group, end);
+  return gpu_.QueueOpen(std::move(end), stream);
 }
 
 // Of a rank's segments of a whole the places differ by nature.
 void FakeNccl::ExpectSameMemory(const Clique& clique, const std::vector<Launch>& launches) const {
   std::vector<bool> any(launches.size()), all(launches.size(), true);
   std::vector<std::vector<std::pair<int64_t, int64_t>>> places(launches.size());
+  if (clique.broken) return;  // what ranks had registered may be gone
   for (size_t r = 0; r < launches.size(); ++r) {
     for (const Transfer& transfer : launches[r].group) {
       for (const void* const data : {transfer.in, static_cast<const void*>(transfer.out)}) {
@@ -259,6 +343,9 @@ absl::Status FakeNccl::Replay(Clique& clique, Captured& captured, int rank, devi
   auto& round = captured.rounds[number];
   RETURN_IF_ERROR(gpu_.QueueOpen(round.arrived[static_cast<size_t>(rank)], stream));
   RETURN_IF_ERROR(gpu_.QueueWait(round.done[static_cast<size_t>(rank)], stream));
+  auto& end = clique.replays_end[static_cast<size_t>(rank)];
+  end = std::make_shared<Gate>();
+  RETURN_IF_ERROR(QueueEnd(clique, rank, captured.launches[static_cast<size_t>(rank)].group, stream, end));
   if (++round.count < static_cast<int>(size) || clique.broken) return absl::OkStatus();
   const device::Gpu::Stream own = *gpu_.CreateStream();
   streams_.push_back(own);
@@ -269,7 +356,7 @@ absl::Status FakeNccl::Replay(Clique& clique, Captured& captured, int rank, devi
 }
 
 // Behind what every rank has queued, on a stream of its own, which every rank's then waits for.
-void FakeNccl::Execute(const std::vector<Launch>& launches) {
+void FakeNccl::Execute(Clique& clique, const std::vector<Launch>& launches) {
   const device::Gpu::Stream stream = *gpu_.CreateStream();
   const device::Gpu::Event event = *gpu_.CreateEvent();
   for (const auto& launch : launches) {
@@ -278,103 +365,13 @@ void FakeNccl::Execute(const std::vector<Launch>& launches) {
   }
   Do(launches, stream);
   ASSERT_TRUE(gpu_.Record(event, stream).ok());
-  for (const auto& launch : launches) ASSERT_TRUE(gpu_.Wait(launch.stream, event).ok());
+  for (size_t r = 0; r < launches.size(); ++r) {
+    ASSERT_TRUE(gpu_.Wait(launches[r].stream, event).ok());
+    ASSERT_TRUE(
+        QueueEnd(clique, static_cast<int>(r), launches[r].group, launches[r].stream, std::make_shared<Gate>()).ok());
+  }
   gpu_.DestroyEvent(event);
   streams_.push_back(stream);
-}
-
-// Collectives match by their order, messages between two ranks likewise.
-void FakeNccl::Do(const std::vector<Launch>& launches, device::Gpu::Stream stream) {
-  std::vector<std::vector<const Transfer*>> collectives;
-  for (const auto& launch : launches) {
-    size_t number = 0;
-    for (const Transfer& transfer : launch.group) {
-      if (transfer.kind == Kind::kSend || transfer.kind == Kind::kReceive) continue;
-      if (collectives.size() <= number) collectives.emplace_back();
-      collectives[number++].push_back(&transfer);
-    }
-  }
-  for (const auto& transfers : collectives) {
-    ASSERT_EQ(transfers.size(), launches.size());
-    DoOne(transfers, stream);
-  }
-  Match(launches, stream);
-}
-
-void FakeNccl::Copy(void* to, const void* from, int64_t bytes, device::Gpu::Stream stream) {
-  if (to == from) return;
-  ASSERT_TRUE(gpu_.Copy(to, from, bytes, stream).ok());
-}
-
-void FakeNccl::DoOne(const std::vector<const Transfer*>& transfers, device::Gpu::Stream stream) {
-  const Transfer& first = *transfers[0];
-  for (const Transfer* const transfer : transfers) {
-    EXPECT_TRUE(transfer->kind == first.kind && transfer->count == first.count && transfer->dtype == first.dtype &&
-                transfer->combination == first.combination && transfer->root == first.root);
-    EXPECT_GT(transfer->count, 0);
-  }
-  const int64_t bytes = first.count * DTypeSize(first.dtype);
-  if (first.kind == Kind::kBroadcast) {
-    for (const Transfer* const to : transfers)
-      Copy(to->out, transfers[static_cast<size_t>(first.root)]->in, bytes, stream);
-    return;
-  }
-  if (first.kind != Kind::kAllGather) return Reduce(transfers, stream);
-  for (size_t from = 0; from < transfers.size(); ++from) {
-    for (const Transfer* const to : transfers) {
-      Copy(static_cast<char*>(to->out) + static_cast<int64_t>(from) * bytes, transfers[from]->in, bytes, stream);
-    }
-  }
-}
-
-void FakeNccl::Reduce(const std::vector<const Transfer*>& transfers, device::Gpu::Stream stream) {
-  const Transfer& first = *transfers[0];
-  EXPECT_TRUE(first.dtype != DType::kI16 && first.dtype != DType::kU16 && first.dtype != DType::kBool);
-  const auto [op, scale] = first.combination;
-  EXPECT_TRUE(scale == 1.0 || op == ReduceOp::kSum);
-  device::Reduction reduction{.dtype = first.dtype, .op = op, .scale_source = scale};
-  // As NCCL has scales: in the dtype.
-  if (first.dtype == DType::kF16) reduction.scale_source = static_cast<float>(Float16(static_cast<float>(scale)));
-  if (first.dtype == DType::kBF16) reduction.scale_source = static_cast<float>(BFloat16(static_cast<float>(scale)));
-  if (op == ReduceOp::kAverage)
-    reduction = device::MakeReduction(first.dtype, op, 1, 1, static_cast<int>(transfers.size()));
-  const int64_t bytes = first.count * DTypeSize(first.dtype);
-  const auto of_segment = [&](size_t segment, const std::vector<void*>& outs) {
-    std::vector<const void*> ins;
-    for (const Transfer* const from : transfers) {
-      ins.push_back(static_cast<const char*>(from->in) + static_cast<int64_t>(segment) * bytes);
-    }
-    ASSERT_TRUE(gpu_.Reduce(reduction, ins, outs, first.count, stream).ok());
-  };
-  if (first.kind == Kind::kReduceScatter) {
-    for (size_t r = 0; r < transfers.size(); ++r) of_segment(r, {transfers[r]->out});
-    return;
-  }
-  std::vector<void*> outs;
-  for (size_t r = 0; r < transfers.size(); ++r) {
-    if (first.kind == Kind::kAllReduce || static_cast<int>(r) == first.root) outs.push_back(transfers[r]->out);
-  }
-  of_segment(0, outs);
-}
-
-void FakeNccl::Match(const std::vector<Launch>& launches, device::Gpu::Stream stream) {
-  const auto messages = [&](size_t rank, Kind kind, size_t other) {
-    std::vector<const Transfer*> found;
-    for (const Transfer& transfer : launches[rank].group) {
-      if (transfer.kind == kind && transfer.root == static_cast<int>(other)) found.push_back(&transfer);
-    }
-    return found;
-  };
-  for (size_t from = 0; from < launches.size(); ++from) {
-    for (size_t to = 0; to < launches.size(); ++to) {
-      const auto sent = messages(from, Kind::kSend, to), received = messages(to, Kind::kReceive, from);
-      ASSERT_EQ(sent.size(), received.size());
-      for (size_t i = 0; i < sent.size(); ++i) {
-        ASSERT_EQ(sent[i]->count, received[i]->count);
-        Copy(received[i]->out, sent[i]->in, sent[i]->count, stream);
-      }
-    }
-  }
 }
 
 }  // namespace gyre

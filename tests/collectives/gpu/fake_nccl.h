@@ -3,9 +3,11 @@
 //
 // As NCCL's, a launch is captured on all ranks or on none, and what was captured is launched again by all, in one order
 // with everything else; the rest of a rank's stream waits until all have come, or the rank aborts. Who ends a
-// communicator, in whatever way, while a graph holds calls of it fails the test: NCCL would wait without end. So do
-// launches with memory that some ranks have registered and others have not, or elsewhere in it, and who frees memory
-// that is registered, or ends a communicator in order that has some.
+// communicator, in whatever way, while a graph holds calls of it fails the test: NCCL would wait without end. So does
+// who lets a graph go while NCCL adds to it, launches with memory that some ranks have registered and others have not,
+// or elsewhere in it, frees memory that is registered, or that the GPU may use, or deregisters such.
+//
+// An abort returns only once the GPU is through with the rank's graphs.
 #pragma once
 
 #include <atomic>
@@ -31,6 +33,8 @@ class FakeNccl final : public internal::nccl::Api {
   std::atomic<bool> refuses_ids{false};        // MakeId fails
   std::atomic<bool> never_connects{false};     // Init's end does not come
   std::atomic<bool> never_launches{false};     // nor a launch's
+  std::atomic<bool> never_deregisters{false};  // nor that of letting memory go, but with an abort
+  std::atomic<int> looks_at_captures{0};       // that say that they go on, once all ranks have come
   std::atomic<int> allocations_left{INT_MAX};  // then Allocate fails
 
   // From now on every Poll of rank's communicators finds this.
@@ -38,7 +42,12 @@ class FakeNccl final : public internal::nccl::Api {
 
   // Of communicators, all ranks' together; and launches of what was captured.
   std::atomic<int> made{0}, launches{0}, aborted{0}, finalized{0}, alive{0}, replays{0};
+  std::atomic<int> aborting{0};                      // aborts that have yet to return
   std::atomic<int> registrations{0}, registered{0};  // that there ever were, and that there are
+
+  // Wait for `aborted` and `alive`, 10 s at most: aborts and ends are other threads'.
+  bool AbortsBecome(int count) const;
+  bool AliveBecome(int count) const;
 
   // Pieces of memory that were not freed.
   size_t pieces() const;
@@ -78,7 +87,10 @@ class FakeNccl final : public internal::nccl::Api {
   // One communicator, as all its ranks make it.
   struct Clique {
     explicit Clique(int size)
-        : comms(static_cast<size_t>(size)), ended(static_cast<size_t>(size)), orders(static_cast<size_t>(size)) {}
+        : comms(static_cast<size_t>(size)),
+          ended(static_cast<size_t>(size)),
+          orders(static_cast<size_t>(size)),
+          replays_end(static_cast<size_t>(size)) {}
     std::vector<FakeComm*> comms;  // null: not there yet, or gone
     std::vector<bool> ended;
     bool broken = false;                              // a rank has aborted
@@ -87,11 +99,16 @@ class FakeNccl final : public internal::nccl::Api {
     int64_t done = 0;                                       // launches
     std::map<int64_t, std::shared_ptr<Captured>> captured;  // by number
     std::vector<std::vector<int64_t>> orders;  // by rank: the launches' numbers, or of what was captured the negative
+    std::vector<std::shared_ptr<Gate>> replays_end;  // by rank: open once the GPU is through with its graphs
   };
 
   static void NoteOrder(Clique& clique, int rank, int64_t what);
   absl::Status Replay(Clique& clique, Captured& captured, int rank, device::Gpu::Stream stream);
-  void Execute(const std::vector<Launch>& launches);
+  void Execute(Clique& clique, const std::vector<Launch>& launches);
+  absl::Status QueueEnd(const Clique& clique, int rank, const std::vector<internal::nccl::Transfer>& group,
+                        device::Gpu::Stream stream, std::shared_ptr<Gate> end);
+  bool Passed(const std::shared_ptr<Gate>& gate) const;
+  void Pause(std::unique_lock<std::mutex>& lock);
   void Do(const std::vector<Launch>& launches, device::Gpu::Stream stream);
   void DoOne(const std::vector<const internal::nccl::Transfer*>& transfers, device::Gpu::Stream stream);
   void Reduce(const std::vector<const internal::nccl::Transfer*>& transfers, device::Gpu::Stream stream);
@@ -101,6 +118,7 @@ class FakeNccl final : public internal::nccl::Api {
   void ExpectSameMemory(const Clique& clique, const std::vector<Launch>& launches) const;
 
   device::FakeGpu& gpu_;
+  std::atomic<bool> ending_{false};
   mutable std::mutex mutex_;  // guards all that follows
   int64_t ids_ = 0;
   std::map<internal::nccl::UniqueId, std::shared_ptr<Clique>> cliques_;

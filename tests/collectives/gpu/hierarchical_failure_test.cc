@@ -293,7 +293,7 @@ TEST_F(HierarchicalFailure, WhatNcclHasAbortedGoesToNoOtherHost) {
   (void)ranks_->Run(operations, kShort);  // as far as it goes
   for (int r = 0; r < 2; ++r) nccl(0).Break(r, absl::InternalError("a bus that went away"));
   (void)ranks_->Run(operations, std::chrono::milliseconds(20));
-  EXPECT_EQ(nccl(0).aborted, 2);
+  EXPECT_TRUE(nccl(0).AbortsBecome(2));
   EXPECT_FALSE(operations[0]->Check(start + kLong + kShort)) << "at the deadline, before NCCL's reason is told";
   ranks_->gpu(0)->Stall(false);
   EXPECT_THAT(Ended(operations), Each(MatchesStatus(StatusCode::kInternal, "a bus that went away")));

@@ -1,4 +1,5 @@
-// NCCL itself, of one rank, where there is a GPU.
+// NCCL itself, of one rank, where there is a GPU. What needs several ranks cannot go wrong here: of one, NCCL launches
+// in the calling thread, holds nothing for graphs, and takes no way of its own with registered memory.
 #include <chrono>
 #include <memory>
 #include <thread>

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "collectives/gpu/nccl_fixture.h"
+#include "collectives/nccl/connection.h"
 #include "gmock/gmock.h"
 #include "support/status_matchers.h"
 
@@ -20,6 +21,7 @@ using testing::Each;
 
 constexpr int64_t kCount = 500;
 constexpr std::chrono::milliseconds kShort{60};
+constexpr auto kRoom = static_cast<int>(internal::nccl::Connection::kMostFlights);
 
 // A graph on each rank that adds up the ranks' values, and what is done with it.
 class NcclGraph : public Nccl {
@@ -187,7 +189,7 @@ TEST_F(NcclGraph, ALaunchThatTheGpuNeverDoesIsAbortedAtTheDeadline) {
   host_->gpu()->Stall(true);
   EXPECT_THAT(Ended(Replays(kShort)), Each(IsOk()));  // it has been queued
   EXPECT_TRUE(host_->RunWatches());
-  EXPECT_EQ(nccl_->aborted, 2);
+  EXPECT_TRUE(nccl_->AbortsBecome(2));
   for (const absl::Status& status : Ended(Replays())) {
     EXPECT_THAT(status, MatchesStatus(absl::StatusCode::kFailedPrecondition, "had not done it at its deadline"));
   }
@@ -199,7 +201,7 @@ TEST_F(NcclGraph, ALossAbortsWhatIsUnderWay) {
   EXPECT_THAT(Ended(Replays()), Each(IsOk()));
   for (int r = 0; r < 3; ++r) host_->group(r)->node().LearnLoss(2, "rank 2 was lost: its process ended");
   EXPECT_TRUE(host_->RunWatches());
-  EXPECT_EQ(nccl_->aborted, 3);
+  EXPECT_TRUE(nccl_->AbortsBecome(3));
 }
 
 // The other one's kernel waits until its rank learns of it, and aborts.
@@ -209,9 +211,83 @@ TEST_F(NcclGraph, AGraphThatOneRankCannotLaunchGivesTheCommunicatorUp) {
   const auto statuses = Ended(Replays());
   EXPECT_FALSE(statuses[1].ok());
   EXPECT_TRUE(host_->RunWatches());
-  EXPECT_EQ(nccl_->aborted, 2);
+  EXPECT_TRUE(nccl_->AbortsBecome(2));
   host_->gpu()->Free(nullptr);
   EXPECT_EQ(host_->gpu()->blocked(), 0);
+}
+
+// NCCL waits for the GPU to come to its graphs; calls do not, nor those of ranks that are to know why.
+TEST_F(NcclGraph, OthersLearnTheCauseWhileAbortsWaitForTheGpu) {
+  StartWithGraphs(2);
+  host_->gpu()->Stall(true);
+  EXPECT_THAT(Ended({Make(0, false, kShort), Make(1, false, std::chrono::seconds(30))}), Each(IsOk()));
+  EXPECT_TRUE(host_->RunWatches());
+  EXPECT_TRUE(nccl_->AbortsBecome(2));
+  EXPECT_EQ(nccl_->aborting, 2);
+  for (const absl::Status& status : Ended(Replays())) {
+    EXPECT_THAT(status, MatchesStatus(absl::StatusCode::kFailedPrecondition, "had not done it at its deadline"));
+  }
+  EXPECT_EQ(nccl_->aborting, 2);
+}
+
+TEST_F(NcclGraph, AnEndLeavesAbortsBehindThatTheGpuHoldsUp) {
+  StartWithGraphs(2);
+  host_->gpu()->Stall(true);
+  EXPECT_THAT(Ended(Replays(kShort)), Each(IsOk()));
+  EXPECT_TRUE(host_->RunWatches());
+  backends_.clear();
+  EXPECT_TRUE(host_->RunWatches());
+  EXPECT_EQ(nccl_->aborting, 2);
+  EXPECT_EQ(nccl_->alive, 2);
+  host_->gpu()->Stall(false);
+  EXPECT_TRUE(nccl_->AliveBecome(0));
+}
+
+// The launch that does not come to an end may be a thread of NCCL's that adds to the graph.
+TEST_F(NcclGraph, AnAbortLetsNcclEndACaptureFirst) {
+  Start(2);
+  EXPECT_THAT(AllReduce(), Each(IsOk()));
+  nccl_->looks_at_captures = 30;
+  const int launches = nccl_->launches;
+  HostOfRanks::Operations operations;
+  for (int r = 0; r < 2; ++r) {
+    streams_.push_back(*host_->gpu()->CreateStream());
+    values_.emplace_back(static_cast<size_t>(kCount), -1.0f);
+    graphs_.push_back(*host_->gpu()->Capture(streams_.back()));
+    operations.push_back(Make(r, true, std::chrono::seconds(5)));
+  }
+  for (int i = 0; i < 100'000 && nccl_->launches < launches + 2; ++i) operations[static_cast<size_t>(i) % 2]->Poll();
+  for (int r = 0; r < 2; ++r) host_->group(r)->node().LearnLoss(1, "rank 1 was lost: its process ended");
+  for (const auto& operation : operations) EXPECT_TRUE(operation->Check(std::chrono::steady_clock::now()));
+  EXPECT_TRUE(nccl_->AbortsBecome(2));
+  for (const auto& graph : graphs_) EXPECT_FALSE(graph->End().ok());
+}
+
+// --- Room on the GPU ---
+
+TEST_F(NcclGraph, NoMoreIsLaunchedThanTheGpuHasRoomFor) {
+  StartWithGraphs(2);
+  EXPECT_TRUE(host_->RunWatches());
+  host_->gpu()->Stall(true);
+  for (int i = 0; i < kRoom; ++i) ASSERT_THAT(Ended(Replays()), Each(IsOk()));
+  const auto operations = Replays();
+  EXPECT_FALSE(host_->Run(operations, kShort));
+  EXPECT_EQ(nccl_->replays, 2 * kRoom);
+  host_->gpu()->Stall(false);
+  EXPECT_THAT(Ended(operations), Each(IsOk()));
+  EXPECT_EQ(nccl_->replays, 2 * kRoom + 2);
+}
+
+TEST_F(NcclGraph, CallsThatFindNoRoomEndAtTheDeadline) {
+  Start(2);
+  EXPECT_THAT(AllReduce(), Each(IsOk()));
+  EXPECT_TRUE(host_->RunWatches());
+  host_->gpu()->Stall(true);
+  for (int i = 0; i < kRoom; ++i) ASSERT_THAT(AllReduce(std::chrono::seconds(30)), Each(IsOk()));
+  for (const absl::Status& status : AllReduce(kShort)) {
+    EXPECT_THAT(status, MatchesStatus(absl::StatusCode::kDeadlineExceeded, "waiting for the GPU to do earlier calls"));
+  }
+  EXPECT_TRUE(nccl_->AbortsBecome(2));
 }
 
 TEST_F(NcclGraph, ACaptureThatNcclDoesNotEndIsAbortedAtTheDeadline) {
@@ -228,7 +304,7 @@ TEST_F(NcclGraph, ACaptureThatNcclDoesNotEndIsAbortedAtTheDeadline) {
   for (const absl::Status& status : Ended(operations)) {
     EXPECT_THAT(status, MatchesStatus(absl::StatusCode::kDeadlineExceeded, "launching"));
   }
-  EXPECT_EQ(nccl_->aborted, 2);
+  EXPECT_TRUE(nccl_->AbortsBecome(2));
   for (const auto& graph : graphs_) EXPECT_FALSE(graph->End().ok());
   ExpectUnusable();
 }

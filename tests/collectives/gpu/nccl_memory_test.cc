@@ -2,10 +2,12 @@
 // says what it does not take.
 #include <algorithm>
 #include <chrono>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "collectives/gpu/nccl_memory_fixture.h"
+#include "collectives/nccl/connection.h"
 #include "gmock/gmock.h"
 #include "support/status_matchers.h"
 
@@ -14,7 +16,9 @@ namespace {
 
 using internal::Call;
 using internal::CallKind;
+using internal::nccl::Connection;
 using internal::nccl::Has;
+using internal::nccl::Transfer;
 using support::IsOk;
 using support::MatchesStatus;
 using testing::Each;
@@ -81,8 +85,61 @@ TEST_F(NcclMemory, MayGoAfterItsCommunicators) {
   Start(2);
   const std::vector<float*> tensors = {Piece(0), Piece(1)};
   ASSERT_THAT(Sum(tensors), Each(IsOk()));
+  nccl_->never_deregisters = true;  // for which other ranks are asked
   End();
   EXPECT_EQ(nccl_->registered, 0);
+  EXPECT_EQ(nccl_->finalized, 2);
+}
+
+// To let go of memory NCCL asks other ranks, of which one may be stopped.
+TEST_F(NcclMemory, StaysWhereAnotherRankDoesNotAnswer) {
+  Start(2);
+  const std::vector<float*> tensors = {Piece(0), Piece(1)};
+  ASSERT_THAT(Sum(tensors), Each(IsOk()));
+  nccl_->never_deregisters = true;
+  Free(0, tensors[0]);
+  EXPECT_EQ(nccl_->pieces(), 2u);
+  for (const absl::Status& status : AllReduce(std::chrono::milliseconds(60))) {
+    EXPECT_THAT(status, MatchesStatus(absl::StatusCode::kDeadlineExceeded, "timed out"));
+  }
+  EXPECT_TRUE(nccl_->AbortsBecome(2));
+  End();
+  host_->gpu()->Free(nullptr);
+  nccl_->Free(0, tensors[0]);  // as with the process
+}
+
+// Between a call's look whether the communicator is free and its launch.
+TEST_F(NcclMemory, WhatIsLaunchedAmidForgettingComesAfterIt) {
+  Start(1);
+  Connection connection(*nccl_, host_->gpu(), 0, 1);
+  ASSERT_THAT(connection.Start(*nccl_->MakeId()), IsOk());
+  ASSERT_TRUE(connection.Poll().value_or(false));
+  float *const first = Piece(0), *const second = Piece(0);
+  std::fill_n(second, kCount, 8.0f);
+  ASSERT_THAT(connection.Register(first, kCount * 4), IsOk());
+  nccl_->never_deregisters = true;
+  bool forgotten = false;
+  std::thread program(
+      [&] { forgotten = connection.Forget(first, std::chrono::steady_clock::now() + std::chrono::seconds(20)); });
+  while (connection.HasRegistered(first)) std::this_thread::yield();
+  const Transfer transfer{.in = second,
+                          .out = second,
+                          .count = kCount,
+                          .dtype = DType::kF32,
+                          .combination = {.op = ReduceOp::kSum, .scale = 0.5}};
+  EXPECT_THAT(connection.Register(second, kCount * 4), IsOk());
+  EXPECT_THAT(connection.Launch({&transfer, 1}), IsOk());
+  for (int i = 0; i < 100; ++i) ASSERT_FALSE(connection.Poll().value_or(true));
+  EXPECT_EQ(nccl_->launches, 0);
+  nccl_->never_deregisters = false;
+  program.join();
+  EXPECT_TRUE(forgotten);
+  while (!connection.Poll().value_or(true)) std::this_thread::yield();
+  EXPECT_TRUE(connection.Poll().value_or(false));
+  EXPECT_TRUE(connection.HasRegistered(second));
+  ASSERT_THAT(host_->gpu()->Synchronize(connection.stream()), IsOk());
+  EXPECT_THAT(std::vector<float>(second, second + kCount), Each(4.0f));
+  connection.End();
 }
 
 TEST_F(NcclMemory, GoesWithoutAWordAfterAnAbort) {
@@ -93,7 +150,7 @@ TEST_F(NcclMemory, GoesWithoutAWordAfterAnAbort) {
   for (const absl::Status& status : Sum(tensors, std::chrono::milliseconds(60))) {
     EXPECT_THAT(status, MatchesStatus(absl::StatusCode::kDeadlineExceeded, "launching"));
   }
-  EXPECT_EQ(nccl_->aborted, 2);
+  EXPECT_TRUE(nccl_->AbortsBecome(2));
   for (int r = 0; r < 2; ++r) Free(r, tensors[static_cast<size_t>(r)]);
   EXPECT_EQ(nccl_->pieces(), 0u);
 }
@@ -119,6 +176,7 @@ TEST_F(NcclMemory, StaysWhereItCannotBeForgotten) {
   EXPECT_THAT(Ended(operations), Each(IsOk()));
   operations.clear();  // they have the communicators
   End();
+  host_->gpu()->Free(nullptr);
   nccl_->Free(0, others[0]);  // as with the process
 }
 

@@ -1,0 +1,59 @@
+#include "collectives/nccl/aside.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+
+#include "base/thread.h"
+
+namespace gyre::internal::nccl {
+
+struct Aside::State {
+  mutable std::mutex mutex;
+  std::condition_variable end;
+  bool ended = false;  // guarded by mutex
+};
+
+Aside::Aside(std::string_view what, std::function<void()> call) : state_(std::make_shared<State>()) {
+  const auto shared = std::make_shared<std::function<void()>>(std::move(call));
+  const auto run = [state = state_, shared] {
+    std::exchange(*shared, nullptr)();
+    const std::lock_guard lock(state->mutex);
+    state->ended = true;
+    state->end.notify_all();
+  };
+  if (auto thread = StartThread(what, run); thread.ok()) {
+    thread_ = *std::move(thread);
+  } else {
+    run();
+  }
+}
+
+Aside::~Aside() {
+  if (!thread_.joinable()) return;
+  if (ended()) {
+    thread_.join();
+  } else {
+    thread_.detach();
+  }
+}
+
+bool Aside::ended() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->ended;
+}
+
+bool Aside::Await(TimePoint limit) const {
+  std::unique_lock lock(state_->mutex);
+  while (!state_->ended && std::chrono::steady_clock::now() < limit) {
+    // Against the system clock, in short steps: ThreadSanitizer in GCC 12 does not see waits on the steady clock.
+    const auto left = std::min<Duration>(limit - std::chrono::steady_clock::now(), std::chrono::milliseconds(50));
+    state_->end.wait_until(
+        lock, std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::microseconds>(left));
+  }
+  return state_->ended;
+}
+
+}  // namespace gyre::internal::nccl
