@@ -89,7 +89,7 @@ struct ReducerOptions {
   // it is asked for: it has not run on a GPU yet. Nothing is captured where gradients are compressed, nor of row
   // gradients. In that step's Wait no other thread may wait for the whole GPU or its context (cudaDeviceSynchronize, or
   // whatever calls it): CUDA refuses that, and the capture is spoilt. It is tried once: where a rank cannot, all go on
-  // without, with a warning, unless it is NCCL that fails, which ends the reducer. One reducer of a process has graphs
+  // without, with a warning, unless it is NCCL that fails, which ends the reducer. One reducer of a runtime has graphs
   // on a GPU at a time: one that comes to that step while another has goes on without. The same on all ranks.
   bool graphs = false;
 

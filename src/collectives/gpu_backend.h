@@ -16,7 +16,8 @@ namespace gyre::internal {
 struct GpuManner {
   // Not null: of an allreduce in place, which is in this graph. `capturing`: yet to be, for the graph captures the
   // stream of the call's tensors: what the call queues goes there, in the same order on all ranks, and its operation
-  // has ended well once it has. Otherwise the graph is launched in the call's place.
+  // has ended well once it has. It does not ask other ranks for anything: REQUIRES that they all make the call, and
+  // that the backend has carried one out before. Otherwise the graph is launched in the call's place.
   std::shared_ptr<device::GpuGraph> graph = nullptr;
   bool capturing = false;
 

@@ -65,7 +65,8 @@ class Gpu : public GpuAllocator {
   virtual absl::Status Wait(Stream stream, Event event) = 0;
 
   // What is queued on `stream` from now on, by whatever thread, is not done, but goes into the graph (gpu_graph.h)
-  // until that ends the capture. To Synchronize with the stream meanwhile spoils the graph; other streams and threads
+  // until that ends the capture. To Synchronize with the stream meanwhile spoils the graph, as it does when any thread
+  // of the process waits for the whole GPU or its context (cudaDeviceSynchronize), which gets an error. Other streams
   // go on as ever. REQUIRES: one of CreateStream, with nothing queued.
   virtual absl::StatusOr<std::shared_ptr<GpuGraph>> Capture(Stream stream) = 0;
 

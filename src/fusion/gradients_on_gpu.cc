@@ -18,6 +18,8 @@ namespace {
 using device::Gpu;
 using device::Segment;
 
+constexpr int kTriesAgain = 2;  // to begin a capture
+
 constexpr int64_t kNumberBytes = static_cast<int64_t>(Gpu::kSquareParts * sizeof(double));
 
 }  // namespace
@@ -231,14 +233,24 @@ std::shared_ptr<device::GpuGraph> GradientsOnGpu::GraphOf(const Part& part) cons
   return packing != nullptr ? packing->graph() : nullptr;
 }
 
-absl::StatusOr<GradientsOnGpu::Capture> GradientsOnGpu::BeginCapture(const Part& part) {
+absl::Status GradientsOnGpu::TryCapture(const Part& part) {
   if (captured_ == nullptr) {
     ASSIGN_OR_RETURN(captured_, gpu_->CreateStream());
   }
+  return PackingOf(part).TryCapture(captured_, accumulate() == 1);
+}
+
+// What was captured for a trial can be captured: if it cannot now, another thread has waited for the whole GPU, which
+// spoils a capture, and has done so the next moment.
+absl::StatusOr<GradientsOnGpu::Capture> GradientsOnGpu::BeginCapture(const Part& part) {
   TensorView buffer = BufferOf(part);
   buffer.device.stream = captured_;
-  ASSIGN_OR_RETURN(auto graph, PackingOf(part).BeginCapture(captured_, accumulate() == 1));
-  return Capture{buffer, std::move(graph)};
+  auto graph = PackingOf(part).BeginCapture(captured_, accumulate() == 1);
+  for (int again = 0; !graph.ok() && again < kTriesAgain; ++again) {
+    graph = PackingOf(part).BeginCapture(captured_, accumulate() == 1);
+  }
+  RETURN_IF_ERROR(graph.status());
+  return Capture{buffer, *std::move(graph)};
 }
 
 absl::Status GradientsOnGpu::EndCapture(const Part& part) {
@@ -249,6 +261,13 @@ void GradientsOnGpu::DropGraphs() {
   for (const auto& packing : packings_) {
     if (packing != nullptr) packing->DropGraph();
   }
+  if (captured_ != nullptr) Note(ComeAfterCaptured());
+}
+
+absl::Status GradientsOnGpu::ComeAfterCaptured() {
+  RETURN_IF_ERROR(gpu_->Record(done_, captured_));
+  RETURN_IF_ERROR(gpu_->Wait(stream_, done_));
+  return gpu_->Record(done_, stream_);
 }
 
 // --- After a step ---
@@ -298,13 +317,17 @@ absl::Status GradientsOnGpu::Scale(std::span<const Part> parts, double scale) {
 }
 
 // Homes are written in the next step on the streams that gradients were registered on, whatever they were given on in
-// this one.
+// this one. Where one stream cannot wait, the others do all the same.
 absl::Status GradientsOnGpu::Finish() {
   RETURN_IF_ERROR(gpu_->Record(done_, stream_));
   std::lock_guard lock(mutex_);
-  for (void* const stream : step_streams_) RETURN_IF_ERROR(gpu_->Wait(stream, done_));
-  step_streams_ = home_streams_;
-  return failure_;
+  absl::Status all = failure_;
+  for (void* const stream : step_streams_) {
+    absl::Status waits = gpu_->Wait(stream, done_);
+    if (all.ok()) all = std::move(waits);
+  }
+  if (all.ok()) step_streams_ = home_streams_;
+  return all;
 }
 
 }  // namespace gyre::fusion

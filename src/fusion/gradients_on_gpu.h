@@ -56,14 +56,19 @@ class GradientsOnGpu final : public Gradients {
     std::shared_ptr<device::GpuGraph> graph;
   };
 
+  // Does all of it that may take long or fail for good: what a part's capture needs is there then, and what packs and
+  // unpacks was captured for a trial.
+  absl::Status TryCapture(const Part& part);
+
   // Between the two, the part's reduction is queued on the capture's stream. Packing and unpacking are in the graph
   // where the program gave some of the tensors elsewhere in the step before; where they come from elsewhere than then,
-  // the graph is told, or does without: they are copied before and after it. One part at a time. After an error,
-  // DropGraphs.
+  // the graph is told, or does without: they are copied before and after it. One part at a time. Neither waits for
+  // anything. After an error, DropGraphs. REQUIRES: TryCapture was OK, in this step.
   absl::StatusOr<Capture> BeginCapture(const Part& part);
   absl::Status EndCapture(const Part& part);
 
-  // From now on no part has a graph.
+  // From now on no part has a graph, and none is captured. What was queued for a capture that was discarded meanwhile,
+  // and so was done, comes before what is queued here from now on.
   void DropGraphs();
 
   // --- After a step ---
@@ -94,6 +99,7 @@ class GradientsOnGpu final : public Gradients {
   absl::Status AwaitGiven(const Part& part);
   Packing& PackingOf(const Part& part);
   std::vector<device::Segment> SegmentsOf(const Part& part) const;
+  absl::Status ComeAfterCaptured();
   absl::Status AwaitOwn(TimePoint deadline);
   absl::StatusOr<uint64_t> CountNonFinite(std::span<const Part> parts, TimePoint deadline);
   void Note(const absl::Status& status);

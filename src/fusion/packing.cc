@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "base/status.h"
 
 namespace gyre::fusion {
@@ -30,9 +31,15 @@ absl::Status Packing::Scatter() {
   return given_ ? packer_.Unpack(buffer_) : absl::OkStatus();
 }
 
+absl::Status Packing::TryCapture(Gpu::Stream stream, bool gathers) {
+  const absl::Cleanup drop = [this] { DropGraph(); };
+  if (given_ && packer_.table() == nullptr) RETURN_IF_ERROR(packer_.MakeTable());
+  RETURN_IF_ERROR(BeginCapture(stream, gathers).status());
+  return EndCapture();
+}
+
 absl::StatusOr<std::shared_ptr<device::GpuGraph>> Packing::BeginCapture(Gpu::Stream stream, bool gathers) {
   DropGraph();
-  if (given_ && packer_.table() == nullptr) RETURN_IF_ERROR(packer_.MakeTable());
   ASSIGN_OR_RETURN(capturing_, gpu_.Capture(stream));
   captured_ = stream;
   if (given_ && gathers) RETURN_IF_ERROR(gpu_.Pack(*packer_.table(), buffer_, 1, stream));
@@ -49,7 +56,7 @@ absl::Status Packing::EndCapture() {
 }
 
 void Packing::DropGraph() {
-  capturing_.reset();
+  if (capturing_ != nullptr) std::exchange(capturing_, nullptr)->Discard();
   graph_.reset();
   graphs_table_.reset();
   packs_ = in_graph_ = false;

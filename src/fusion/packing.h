@@ -33,11 +33,16 @@ class Packing {
   absl::Status Gather();
   absl::Status Scatter();
 
+  // Makes what a capture needs, and captures for a trial what packs and unpacks by itself.
+  absl::Status TryCapture(device::Gpu::Stream stream, bool gathers);
+
   // Begins to capture a graph on `stream`, in which the tensors of the step before are packed if `gathers`; what is
   // queued there until EndCapture comes between that and their way back. There may be nothing to pack: then the graph
-  // never does.
+  // never does. After an error, again, or DropGraph. REQUIRES: TryCapture was OK, in this step.
   absl::StatusOr<std::shared_ptr<device::GpuGraph>> BeginCapture(device::Gpu::Stream stream, bool gathers);
   absl::Status EndCapture();
+
+  // A capture that is under way ends as well.
   void DropGraph();
 
   // Null: there is none, or its capture has not ended.

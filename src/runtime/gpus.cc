@@ -43,6 +43,15 @@ absl::StatusOr<OpenedGpu> Gpus::Get(int ordinal) {
   return opened_[ordinal] = opened;
 }
 
+std::shared_ptr<void> Gpus::TakeTurnOfGraphs(int ordinal) {
+  std::lock_guard lock(mutex_);
+  std::weak_ptr<void>& turn = graph_turns_[ordinal];
+  if (!turn.expired()) return nullptr;
+  auto taken = std::make_shared<int>(ordinal);
+  turn = taken;
+  return taken;
+}
+
 nccl::Api* Gpus::nccl() {
   if (!by_cuda_) return nccl_;
   const auto api = nccl::LoadApi();

@@ -71,6 +71,9 @@ class Gpus {
   //   kInvalidArgument  there is no such GPU
   absl::StatusOr<OpenedGpu> Get(int ordinal);
 
+  // One reducer has graphs of a GPU at a time: from here on until it lets go of what it is given. Null: another has.
+  std::shared_ptr<void> TakeTurnOfGraphs(int ordinal);
+
   // Null: there is none for these GPUs.
   nccl::Api* nccl();
 
@@ -83,7 +86,8 @@ class Gpus {
   staged::Sizes sizes_;
   int64_t registered_from_ = 1 << 20;  // NCCL gives 2 MiB for less
   std::mutex mutex_;
-  std::map<int, OpenedGpu> opened_;  // by ordinal; guarded by mutex_
+  std::map<int, OpenedGpu> opened_;                 // by ordinal; guarded by mutex_
+  std::map<int, std::weak_ptr<void>> graph_turns_;  // likewise
 };
 
 }  // namespace gyre::internal

@@ -322,8 +322,11 @@ void GradientStep::Break(const absl::Status& status) {
 // What is in course, or comes next.
 std::string GradientStep::NameOfNext() const {
   const RowPart* const rows = RowsDue();
-  return absl::StrCat("step ", number_, rows != nullptr ? ", row gradients " : ", gradients ",
-                      Names(gradients_.tensors(), rows != nullptr ? rows->tensors : parts_[next_].tensors));
+  return rows != nullptr ? NameOf("row gradients", rows->tensors) : NameOf(parts_[next_]);
+}
+
+std::string GradientStep::NameOf(std::string_view what, const std::vector<int>& tensors) const {
+  return absl::StrCat("step ", number_, ", ", ToAbsl(what), " ", Names(gradients_.tensors(), tensors));
 }
 
 // What this rank waits for.

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -56,6 +57,9 @@ class GradientStep final : public Pollable {
   void Follow(std::vector<fusion::Part> parts, std::vector<RowPart> rows);
   const std::vector<fusion::Part>& parts() const { return parts_; }
   const Settings& settings() const { return settings_; }
+
+  // "step 7, gradients "a", "b"": this step's.
+  std::string NameOf(const fusion::Part& part) const { return NameOf("gradients", part.tensors); }
 
   // What reduces a part that goes dense: its gradients are in `buffer`.
   Call CallOn(const TensorView& buffer) const;
@@ -118,6 +122,7 @@ class GradientStep final : public Pollable {
   void Break(const absl::Status& status);
   TimePoint own_deadline() const { return TimePoint(Duration(deadline_.load(std::memory_order_relaxed))); }
   void SetDeadline(TimePoint at) { deadline_.store(at.time_since_epoch().count(), std::memory_order_relaxed); }
+  std::string NameOf(std::string_view what, const std::vector<int>& tensors) const;
   std::string NameOfNext() const;
   std::string Absent() const;
   Group& group() const { return *communicator_.group(); }

@@ -33,14 +33,6 @@ bool IsPermutation(const std::vector<int>& order) {
   return true;
 }
 
-// The first rank that failed; their number: none did.
-absl::StatusOr<int> FirstToFail(Communicator& communicator, bool own, const CallOptions& options) {
-  std::array<int32_t, 1> failed = {own ? communicator.size() : communicator.rank()};
-  const ReduceOptions lowest{.op = ReduceOp::kMin, .timeout = options.timeout};
-  RETURN_IF_ERROR(communicator.AllReduce(failed, lowest));
-  return failed[0];
-}
-
 }  // namespace
 
 absl::Status AgreeOnGradients(Communicator& communicator, const std::string& text, const CallOptions& options) {
@@ -65,15 +57,22 @@ absl::Status AdoptOrder(Communicator& communicator, std::vector<int>& order, con
   return absl::DataLossError("rank 0 sent an order of gradients that is none");
 }
 
+absl::StatusOr<std::optional<int>> FirstToFail(Communicator& communicator, bool own, const CallOptions& options) {
+  std::array<int32_t, 1> failed = {own ? communicator.size() : communicator.rank()};
+  const ReduceOptions lowest{.op = ReduceOp::kMin, .timeout = options.timeout};
+  RETURN_IF_ERROR(communicator.AllReduce(failed, lowest));
+  return failed[0] == communicator.size() ? std::nullopt : std::optional<int>(failed[0]);
+}
+
 absl::StatusOr<bool> AllSucceeded(Communicator& communicator, bool own, const CallOptions& options) {
-  ASSIGN_OR_RETURN(const int failed, FirstToFail(communicator, own, options));
-  return failed == communicator.size();
+  ASSIGN_OR_RETURN(const std::optional<int> failed, FirstToFail(communicator, own, options));
+  return !failed.has_value();
 }
 
 absl::Status AgreeOnSuccess(Communicator& communicator, const absl::Status& own, const CallOptions& options) {
-  ASSIGN_OR_RETURN(const int failed, FirstToFail(communicator, own.ok(), options));
-  if (!own.ok() || failed == communicator.size()) return own;
-  return absl::AbortedError(absl::StrCat("rank ", failed, " could not start its reducer"));
+  ASSIGN_OR_RETURN(const std::optional<int> failed, FirstToFail(communicator, own.ok(), options));
+  if (!own.ok() || !failed) return own;
+  return absl::AbortedError(absl::StrCat("rank ", *failed, " could not start its reducer"));
 }
 
 }  // namespace gyre::internal

@@ -1,6 +1,7 @@
 // How the ranks of a reducer come to the same view of what they do. All calls are collective and blocking.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,9 @@ absl::Status AgreeOnGradients(Communicator& communicator, const std::string& tex
 
 // Rank 0's order becomes everyone's. Orders are permutations of one length; kDataLoss if what comes is not.
 absl::Status AdoptOrder(Communicator& communicator, std::vector<int>& order, const CallOptions& options);
+
+// The first rank on which it did not; none: it did so on all of them.
+absl::StatusOr<std::optional<int>> FirstToFail(Communicator& communicator, bool own, const CallOptions& options);
 
 // Whether it did so on all ranks.
 absl::StatusOr<bool> AllSucceeded(Communicator& communicator, bool own, const CallOptions& options);

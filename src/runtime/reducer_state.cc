@@ -487,13 +487,17 @@ absl::Status GradientReducer::State::LookOnGpu(StepSummary& summary) {
 // What was queued on a GPU is yet to be done, and who learns of the failure uses the gradients for something else. An
 // error there is of less interest.
 absl::Status GradientReducer::State::Fail(absl::Status status) {
-  if (on_gpu_ != nullptr) (void)on_gpu_->Finish();
+  if (on_gpu_ != nullptr) {
+    DropGraphs();
+    (void)on_gpu_->Finish();
+  }
   failure_ = status;
   failed_.store(true);
   return status;
 }
 
 void GradientReducer::State::Close() {
+  graphs_turn_.reset();  // they are not launched any more
   if (step_ == nullptr || failed_.load()) return;
   const bool launched = launched_.load() == attempt_.load();
   if (readiness_->remaining() == size() && !launched) return;  // between steps

@@ -109,7 +109,9 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   absl::Status TuneAfterStep(StepSummary& summary);
   void Settle();
   absl::Status CaptureGraphs(StepSummary& summary);
-  absl::Status CapturePart(const fusion::Part& part, fusion::GradientsOnGpu::Capture& capture, absl::Status& own);
+  absl::Status TryCaptures(const std::vector<const fusion::Part*>& parts);
+  absl::Status CapturePart(const fusion::Part& part, TimePoint deadline, absl::Status& own);
+  void DropGraphs();
   void NoteFirstGradient();
   absl::Status CheckUsable() const;
   absl::Status Fail(absl::Status status);
@@ -154,6 +156,7 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   std::chrono::steady_clock::time_point step_begins_;  // the end of the Wait before
   std::unique_ptr<fusion::Gradients> gradients_;
   fusion::GradientsOnGpu* on_gpu_ = nullptr;  // the same; null: they are on the host
+  std::shared_ptr<void> graphs_turn_;         // on the GPU, from when it tries to capture: Gpus::TakeTurnOfGraphs
   std::unique_ptr<internal::RowExchange> rows_;
   std::unique_ptr<internal::RowsOnGpu> rows_on_gpu_;  // null: there are none there
   std::unique_ptr<fusion::Readiness> readiness_;

@@ -46,31 +46,6 @@ void FakeGpu::LetProgramCapture(Stream stream) {
   queues_->programs.insert(stream);
 }
 
-void FakeGpu::FailCaptures(absl::Status begin, absl::Status end, int times) {
-  std::lock_guard lock(mutex_);
-  failing_begins_ = begin.ok() ? 0 : times;
-  failing_ends_ = end.ok() ? 0 : times;
-  begin_failure_ = std::move(begin);
-  end_failure_ = std::move(end);
-}
-
-void FakeGpu::FailCaptured(int after, absl::Status status) {
-  std::lock_guard lock(mutex_);
-  until_captured_fails_ = after;
-  captured_failure_ = std::move(status);
-}
-
-absl::Status FakeGpu::NextCaptured() {
-  std::lock_guard lock(mutex_);
-  if (!failure_.ok()) return failure_;
-  return until_captured_fails_-- == 0 ? captured_failure_ : absl::OkStatus();
-}
-
-int FakeGpu::launched() const {
-  std::lock_guard lock(mutex_);
-  return launched_;
-}
-
 int FakeGpu::queued() const {
   std::lock_guard lock(mutex_);
   return queued_;
@@ -330,43 +305,6 @@ void FakeGpu::LookLocked() {
 bool FakeGpu::IsOpen(const Gate& gate) const {
   std::lock_guard lock(mutex_);
   return gate.open;
-}
-
-// --- Graphs ---
-
-absl::StatusOr<std::shared_ptr<GpuGraph>> FakeGpu::Capture(Stream stream) {
-  std::lock_guard lock(mutex_);
-  if (!failure_.ok()) return failure_;
-  if (failing_begins_ > 0) {
-    --failing_begins_;
-    return begin_failure_;
-  }
-  EXPECT_TRUE(queues_->streams.contains(stream) && queues_->streams[stream].empty() &&
-              !queues_->graphs.contains(stream));
-  auto graph = std::make_shared<FakeGraph>(*this, stream);
-  queues_->graphs[stream] = graph;
-  return graph;
-}
-
-std::shared_ptr<FakeGraph> FakeGpu::CapturedInto(Stream stream) const {
-  std::lock_guard lock(mutex_);
-  const auto found = queues_->graphs.find(stream);
-  return found == queues_->graphs.end() ? nullptr : found->second.lock();
-}
-
-absl::Status FakeGpu::EndCapture(Stream stream) {
-  std::lock_guard lock(mutex_);
-  queues_->graphs.erase(stream);
-  if (failing_ends_ == 0) return absl::OkStatus();
-  --failing_ends_;
-  return end_failure_;
-}
-
-absl::Status FakeGpu::BeginLaunch(Stream stream) {
-  std::lock_guard lock(mutex_);
-  EXPECT_FALSE(queues_->graphs.contains(stream)) << "a graph is launched into another";
-  ++launched_;
-  return failure_;
 }
 
 // --- Copies ---

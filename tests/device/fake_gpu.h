@@ -76,8 +76,9 @@ class FakeGpu final : public Gpu {
   // From now on the program captures the stream into a graph of its own.
   void LetProgramCapture(Stream stream);
 
-  // So many of the later calls of Capture end in the one, and then as many ends of captures in the other.
-  void FailCaptures(absl::Status begin, absl::Status end, int times);
+  // So many of the later calls of Capture end in the one, and then as many ends of captures in the other: behind
+  // `after` of each that end well.
+  void FailCaptures(absl::Status begin, absl::Status end, int times, int after = 0);
 
   // Of the later calls that are captured, the one after so many others ends in this.
   void FailCaptured(int after, absl::Status status);
@@ -101,6 +102,10 @@ class FakeGpu final : public Gpu {
   // As what does not say that it waits. Fails the test while work is queued, but for a thread that has waited for all
   // of it, in Free, and queued nothing since; once.
   void FreeAtOnce(void* memory);
+
+  // As cudaDeviceSynchronize: where any stream is being captured into a graph of Capture it is refused, and spoils
+  // that.
+  absl::Status SynchronizeAll();
 
   // What the stream is being captured into; null: it is not.
   std::shared_ptr<FakeGraph> CapturedInto(Stream stream) const;
@@ -203,6 +208,7 @@ class FakeGpu final : public Gpu {
   absl::Status failure_, squares_failure_, allocate_failure_, pin_failure_;
   absl::Status begin_failure_, end_failure_, captured_failure_;
   int failing_begins_ = 0, failing_ends_ = 0, until_captured_fails_ = -1;
+  int begins_before_failure_ = 0, ends_before_failure_ = 0;
   int allocations_before_failure_ = 0;
   int64_t largest_piece_ = std::numeric_limits<int64_t>::max();
   int launched_ = 0, queued_ = 0, blocked_ = 0;

@@ -21,8 +21,8 @@ namespace gyre::internal::nccl {
 namespace {
 
 constexpr size_t kIdWords = sizeof(UniqueId) / sizeof(int64_t);
-constexpr size_t kPlaceWords = sizeof(Places) / sizeof(int64_t);
-static_assert(kPlaceWords == 4);  // bytes and offset, of input and output
+constexpr size_t kToldWords = sizeof(Told) / sizeof(int64_t);
+static_assert(sizeof(Told) == kToldWords * sizeof(int64_t));
 
 constexpr int64_t kAlignment = 256;  // bytes: of tensors in scratch memory
 
@@ -68,13 +68,19 @@ void Operation::Begin() {
     return;
   }
   state_ = State::kAgreeing;
-  agreement_ = MakeAgreement();
+  Await(MakeAgreement());
+}
+
+void Operation::Await(std::shared_ptr<Pollable> agreement) {
+  agreement_ = std::move(agreement);
   if (agreement_ == nullptr) return;
   agreement_->StartClock(start_ == TimePoint{} ? std::chrono::steady_clock::now() : start_);
 }
 
-// That all make this call; and what they find each other by, if they have yet to. Null: nothing to agree on.
+// That all make this call; and what they find each other by, if they have yet to. Null: nothing to agree on, or they
+// have (GpuManner::capturing).
 std::shared_ptr<Pollable> Operation::MakeAgreement() {
+  if (call_.manner.capturing) return nullptr;
   const bool connects = !connection().started();
   if (connects && members().rank() == 0) {
     if (const auto id = backend_->api().MakeId(); id.ok()) {
@@ -95,17 +101,35 @@ std::shared_ptr<Pollable> Operation::MakeAgreement() {
 // What each rank of the one host says in its row. NCCL does not look whether what is sent is expected: sends and
 // receives that differ are undefined, or wait for ever; as is memory that only some ranks have registered.
 std::shared_ptr<Pollable> Operation::Exchange(bool connects) {
-  const auto size = static_cast<size_t>(members().size());
   std::vector<int64_t> row(connects ? kIdWords : 0);
   if (connects) std::memcpy(row.data(), id_.data(), sizeof id_);
-  const auto places =
-      std::bit_cast<std::array<int64_t, kPlaceWords>>(PlacesOf(call_.call, members().rank(), backend_->memory()));
-  row.insert(row.end(), places.begin(), places.end());
+  const auto told = std::bit_cast<std::array<int64_t, kToldWords>>(Tell());
+  row.insert(row.end(), told.begin(), told.end());
   if (call_.call.kind == CallKind::kAllToAll) {
     row.insert(row.end(), call_.call.counts.begin(), call_.call.counts.end());
     row.insert(row.end(), call_.call.receive_counts.begin(), call_.call.receive_counts.end());
   }
-  rows_.resize(row.size() * size);
+  return Gather(row);
+}
+
+Told Operation::Tell() const {
+  const Call& call = call_.call;
+  const bool registered = IsRegistered(call.in.data) || IsRegistered(output());
+  return {.places = PlacesOf(call, members().rank(), backend_->memory()),
+          .registered = registered ? 1 : 0,
+          .scratch = ScratchBytes(call) > 0 ? 1 : 0,
+          .largest = LargestTransfer(call)};
+}
+
+bool Operation::IsRegistered(const void* data) const {
+  const auto piece = backend_->memory().Find(data);
+  return piece && connection().HasRegistered(piece->begin);
+}
+
+// All ranks' rows.
+std::shared_ptr<Pollable> Operation::Gather(std::span<const int64_t> row) {
+  const auto size = static_cast<size_t>(members().size());
+  rows_.assign(row.size() * size, 0);
   int64_t* const mine = &rows_[row.size() * static_cast<size_t>(members().rank())];
   std::ranges::copy(row, mine);
   const RankCounts counts(size, std::ssize(row));
@@ -124,17 +148,39 @@ absl::Status Operation::TakeRows() {
   const std::span<const int64_t> rows(rows_);
   const size_t row = rows.size() / size, before = connection().started() ? 0 : kIdWords;
   if (before > 0) std::memcpy(id_.data(), rows.data(), sizeof id_);
-  const auto places = rows.subspan(before, kPlaceWords);
-  const auto same = [&](size_t r) { return std::ranges::equal(rows.subspan(r * row + before, kPlaceWords), places); };
-  same_place_ = places[0] > 0 && places[2] > 0;  // of input and output
-  for (size_t r = 1; r < size; ++r) same_place_ = same_place_ && same(r);
+  std::vector<Told> told(size);
+  for (size_t r = 0; r < size; ++r) {
+    std::array<int64_t, kToldWords> words{};
+    std::ranges::copy(rows.subspan(r * row + before, kToldWords), words.begin());
+    told[r] = std::bit_cast<Told>(words);
+  }
+  concluded_ = Conclude(call_.call.kind, told);
   if (call_.call.kind != CallKind::kAllToAll) return absl::OkStatus();
   std::vector<int64_t> counts;
   for (size_t r = 0; r < size; ++r) {
-    const auto of_rank = rows.subspan(r * row + before + kPlaceWords, 2 * size);
+    const auto of_rank = rows.subspan(r * row + before + kToldWords, 2 * size);
     counts.insert(counts.end(), of_rank.begin(), of_rank.end());
   }
   return Annotate(CountsAgree(counts, members().size()), Context());
+}
+
+// What this rank needs beside its tensors.
+absl::Status Operation::TakeMemory() {
+  const bool detours = concluded_.detours && Tell().registered != 0;
+  const int64_t bytes = Aligned(ScratchBytes(call_.call)) + (detours ? kDetourBytes : 0);
+  if (bytes == 0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(void* const scratch, backend_->Scratch(bytes));
+  scratch_ = static_cast<std::byte*>(scratch);
+  return absl::OkStatus();
+}
+
+// A rank without room ends the call on all of them, and nothing else.
+absl::Status Operation::TakeWhoHasMemory() const {
+  if (!has_memory_->ok()) return Annotate(*has_memory_, Context());
+  const auto without = std::ranges::find(rows_, 0);
+  if (without == rows_.end()) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat(Context(), ": rank ", without - rows_.begin(), " has no room for it on its GPU"));
 }
 
 shm::Progress Operation::Agree() {
@@ -148,9 +194,15 @@ shm::Progress Operation::Agree() {
     agreement_.reset();
   }
   if (!rows_.empty()) {
-    if (absl::Status agree = TakeRows(); !agree.ok()) {
+    if (absl::Status agree = has_memory_ ? TakeWhoHasMemory() : TakeRows(); !agree.ok()) {
       End(std::move(agree));
       return shm::Progress::kDone;
+    }
+    if (!has_memory_ && concluded_.takes_memory && !call_.replays()) {
+      has_memory_ = TakeMemory();
+      const std::array<int64_t, 1> has = {has_memory_->ok() ? 1 : 0};
+      Await(Gather(has));
+      return shm::Progress::kSome;
     }
   }
   if (absl::Status connected = Connect(); !connected.ok()) BeInTrouble(std::move(connected));
@@ -171,60 +223,71 @@ absl::StatusOr<bool> Operation::Advance() {
     state_ = State::kLaunching;
     return true;
   }
+  if (rounds_left_ > 0) {
+    RETURN_IF_ERROR(EndRound());
+    if (rounds_left_ > 0) {
+      RETURN_IF_ERROR(LaunchRound());
+      return true;
+    }
+  }
   RETURN_IF_ERROR(Finish());
   End(absl::OkStatus());
   return true;
 }
 
 absl::Status Operation::Launch() {
+  const int rank = members().rank(), size = members().size();
   if (call_.manner.capturing) {
-    ASSIGN_OR_RETURN(const Call call, Placed());
-    plan_ = PlanOf(call, members().rank(), members().size(), nullptr);
+    RETURN_IF_ERROR(Register());
+    plan_ = PlanOf(call_.call, rank, size, nullptr);
     return connection().Capture(plan_.group, call_.manner.graph, stream());
   }
+  if (call_.replays()) {
+    RETURN_IF_ERROR(AwaitCaller());
+    return connection().Launch(*call_.manner.graph);
+  }
+  RETURN_IF_ERROR(Register());
+  if (scratch_ == nullptr) RETURN_IF_ERROR(TakeMemory());  // where ranks have not met
+  RETURN_IF_ERROR(AwaitCaller());
+  plan_ = PlanOf(call_.call, rank, size, scratch_, concluded_.detours);
+  if (plan_.copy_from != nullptr) RETURN_IF_ERROR(gpu().Copy(scratch_, plan_.copy_from, plan_.copy_bytes, stream()));
+  if (!concluded_.detours) return connection().Launch(plan_.group);
+  rounds_left_ = DetourRounds(concluded_.largest, size);
+  return LaunchRound();
+}
+
+// From here on there is work of this call.
+absl::Status Operation::AwaitCaller() {
   queued_ = true;
   if (call_.input_ready != nullptr) RETURN_IF_ERROR(gpu().Wait(stream(), call_.input_ready));
-  if (call_.output_ready != nullptr && call_.output_ready != call_.input_ready) {
-    RETURN_IF_ERROR(gpu().Wait(stream(), call_.output_ready));
-  }
-  if (call_.replays()) return connection().Launch(*call_.manner.graph);
-  ASSIGN_OR_RETURN(const Call call, Placed());
-  void* scratch = nullptr;
-  if (const int64_t bytes = ScratchBytes(call); bytes > 0) {
-    ASSIGN_OR_RETURN(scratch, backend_->Scratch(bytes));
-  }
-  plan_ = PlanOf(call, members().rank(), members().size(), scratch);
-  if (plan_.copy_from != nullptr) RETURN_IF_ERROR(gpu().Copy(scratch, plan_.copy_from, plan_.copy_bytes, stream()));
-  return connection().Launch(plan_.group);
+  if (call_.output_ready == nullptr || call_.output_ready == call_.input_ready) return absl::OkStatus();
+  return gpu().Wait(stream(), call_.output_ready);
 }
 
-// As NCCL is given it: with memory that all ranks have registered, or none.
-absl::StatusOr<Call> Operation::Placed() {
-  const auto of_in = backend_->memory().Find(call_.call.in.data), of_out = backend_->memory().Find(call_.call.out.data);
-  if (same_place_ || call_.manner.same_place) {
-    for (const auto& piece : {of_in, of_out}) {
-      if (piece) RETURN_IF_ERROR(connection().Register(piece->begin, piece->bytes));
+// Memory that lies alike on all ranks.
+absl::Status Operation::Register() {
+  if (!concluded_.registers && !call_.manner.same_place) return absl::OkStatus();
+  for (const void* const data : {call_.call.in.data, output()}) {
+    if (const auto piece = backend_->memory().Find(data); piece) {
+      RETURN_IF_ERROR(connection().Register(piece->begin, piece->bytes));
     }
-    return call_.call;
   }
-  const auto registered = [this](const auto& piece) { return piece && connection().HasRegistered(piece->begin); };
-  if (!registered(of_in) && !registered(of_out)) return call_.call;
-  if (!call_.manner.capturing) return Detoured();
-  return absl::FailedPreconditionError("a tensor is in registered memory, and on other ranks is not: not captured");
+  return absl::OkStatus();
 }
 
-// By way of memory that is not registered.
-absl::StatusOr<Call> Operation::Detoured() {
-  Call call = call_.call;
-  const int64_t in = Aligned(call.in.bytes()), out = Aligned(call.out.bytes());
-  ASSIGN_OR_RETURN(void* const memory, backend_->Scratch(in + out));
-  auto* const copy = static_cast<std::byte*>(memory);
-  RETURN_IF_ERROR(gpu().Copy(copy, call.in.data, call.in.bytes(), stream()));
-  call.in.data = copy;
-  call.out.data = copy + in;
-  if (call.kind == CallKind::kBroadcast) call.out.data = copy;  // which is in place
-  detour_ = call.out.data;
-  return call;
+absl::Status Operation::LaunchRound() {
+  std::byte* const room = scratch_ == nullptr ? nullptr : scratch_ + Aligned(ScratchBytes(call_.call));
+  detour_ = DetourRoundOf(plan_.group, round_++, members().size(), room,
+                          [this](const void* data) { return IsRegistered(data); });
+  for (const auto& move : detour_.before) RETURN_IF_ERROR(gpu().Copy(move.to, move.from, move.bytes, stream()));
+  return connection().Launch(detour_.group);
+}
+
+absl::Status Operation::EndRound() {
+  for (const auto& move : detour_.after) RETURN_IF_ERROR(gpu().Copy(move.to, move.from, move.bytes, stream()));
+  if (--rounds_left_ == 0) return absl::OkStatus();
+  if (deadline_ == TimePoint{}) StartClock(std::chrono::steady_clock::now());
+  return connection().Watch(deadline_, Context()).status();  // as a call: the GPU is given so many at most
 }
 
 // What NCCL left to do, and the caller's streams wait for all of it.
@@ -235,9 +298,6 @@ absl::Status Operation::Finish() {
     RETURN_IF_ERROR(gpu().Reduce(plan_.finish, source, destination, plan_.finished.count, stream()));
   }
   if (call_.manner.capturing) return absl::OkStatus();
-  if (detour_ != nullptr) {
-    RETURN_IF_ERROR(gpu().Copy(call_.call.out.data, detour_, call_.call.out.bytes(), stream()));
-  }
   RETURN_IF_ERROR(HaveCallerWait());
   backend_->Watch();
   return absl::OkStatus();

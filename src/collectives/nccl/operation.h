@@ -4,11 +4,13 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "collectives/gpu_backend.h"
 #include "collectives/nccl/backend.h"
+#include "collectives/nccl/detour.h"
 #include "collectives/nccl/places.h"
 #include "collectives/nccl/plan.h"
 
@@ -33,13 +35,21 @@ class Operation final : public Pollable {
   void Begin();
   std::shared_ptr<Pollable> MakeAgreement();
   std::shared_ptr<Pollable> Exchange(bool connects);
+  std::shared_ptr<Pollable> Gather(std::span<const int64_t> row);
+  void Await(std::shared_ptr<Pollable> agreement);
+  Told Tell() const;
   absl::Status TakeRows();
+  absl::Status TakeMemory();
+  absl::Status TakeWhoHasMemory() const;
   shm::Progress Agree();
   absl::StatusOr<bool> Advance();
   absl::Status Connect();
   absl::Status Launch();
-  absl::StatusOr<Call> Placed();
-  absl::StatusOr<Call> Detoured();
+  absl::Status AwaitCaller();
+  absl::Status LaunchRound();
+  absl::Status EndRound();
+  absl::Status Register();
+  bool IsRegistered(const void* data) const;
   absl::Status Finish();
   absl::Status HaveCallerWait();
   void BeInTrouble(absl::Status why);
@@ -56,6 +66,12 @@ class Operation final : public Pollable {
     return call_.manner.capturing ? call_.call.in.device.stream : connection().stream();
   }
 
+  // Null where the call has none: on ranks that are not a reduce's root.
+  const void* output() const {
+    const bool has = call_.call.kind != CallKind::kReduce || call_.call.root == members().rank();
+    return has ? call_.call.out.data : nullptr;
+  }
+
   const std::shared_ptr<Backend> backend_;
   const GpuCall call_;
   const Signature signature_;
@@ -63,10 +79,15 @@ class Operation final : public Pollable {
   TimePoint start_{}, deadline_{};
   UniqueId id_{};  // of a communicator that is yet to be made
   std::shared_ptr<Pollable> agreement_;
-  std::vector<int64_t> rows_;  // by rank: its id_, if it is yet to be had, where its tensors are, an alltoall's counts
-  bool same_place_ = false;    // on all ranks, tensors lie at the same place in memory that can be registered
-  const void* detour_ = nullptr;  // where the result comes first; null: in its place at once
+  std::vector<int64_t>
+      rows_;  // by rank: its id_, if it is yet to be had, Told, an alltoall's counts; then of has_memory_
+  Conclusion concluded_;
+  std::optional<absl::Status> has_memory_;  // that it needs for the call; null: ranks have not come to ask
+  std::byte* scratch_ = nullptr;            // that memory: ScratchBytes, and behind them that of a detour
   Plan plan_;
+  int64_t rounds_left_ = 0;  // of a detour, with the one in course
+  int64_t round_ = 0;
+  DetourRound detour_;    // the round in course
   bool queued_ = false;   // there may be work of this call on the connection's stream
   absl::Status trouble_;  // what NCCL says; whoever is lost has yet to be named
   std::optional<TimePoint> named_by_;

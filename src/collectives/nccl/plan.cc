@@ -106,8 +106,13 @@ Combining CombiningOf(const Call& call, int size) {
 
 class Planner {
  public:
-  Planner(const Call& call, int rank, int size, void* scratch)
-      : call_(call), rank_(rank), size_(size), scratch_(scratch), combining_(CombiningOf(call, size)) {}
+  Planner(const Call& call, int rank, int size, void* scratch, bool by_segments)
+      : call_(call),
+        rank_(rank),
+        size_(size),
+        scratch_(scratch),
+        by_segments_(by_segments),
+        combining_(CombiningOf(call, size)) {}
 
   Plan Make() {
     switch (call_.kind) {
@@ -123,8 +128,9 @@ class Planner {
   }
 
  private:
-  bool Even() const {
-    return std::ranges::all_of(call_.counts, [this](int64_t count) { return count == call_.counts[0]; });
+  bool AsOne() const {
+    return !by_segments_ &&
+           std::ranges::all_of(call_.counts, [this](int64_t count) { return count == call_.counts[0]; });
   }
 
   // Nothing is not worth a call; NCCL's counts are the same on all ranks, and so is what is left out.
@@ -165,7 +171,7 @@ class Planner {
   }
 
   void ReduceScatter() {
-    if (Even()) {
+    if (AsOne()) {
       Add(Reducing(Transfer::Kind::kReduceScatter, call_.in.data, call_.out.data, call_.counts[0]));
     } else {
       const RankCounts begins = Displacements(call_.counts);
@@ -178,7 +184,7 @@ class Planner {
   }
 
   void AllGather() {
-    if (Even()) {
+    if (AsOne()) {
       Add(Moving(Transfer::Kind::kAllGather, call_.in.data, call_.out.data, call_.counts[0]));
       return;
     }
@@ -213,6 +219,7 @@ class Planner {
   const Call& call_;
   const int rank_, size_;
   void* const scratch_;
+  const bool by_segments_;
   const Combining combining_;
   Plan plan_;
 };
@@ -234,8 +241,17 @@ int64_t ScratchBytes(const Call& call) {
   return call.kind == CallKind::kAllToAll && call.in.data == call.out.data ? call.in.bytes() : 0;
 }
 
-Plan PlanOf(const Call& call, int rank, int size, void* scratch) {
-  return Planner(call, rank, size, scratch).Make();
+int64_t LargestTransfer(const Call& call) {
+  int64_t count = 0;
+  for (const auto& counts : {call.counts, call.receive_counts}) {
+    for (const int64_t each : counts) count = std::max(count, each);
+  }
+  if (call.counts.empty()) count = call.kind == CallKind::kBroadcast ? call.out.count : call.in.count;
+  return count * DTypeSize(call.in.dtype);
+}
+
+Plan PlanOf(const Call& call, int rank, int size, void* scratch, bool by_segments) {
+  return Planner(call, rank, size, scratch, by_segments).Make();
 }
 
 }  // namespace gyre::internal::nccl

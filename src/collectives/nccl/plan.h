@@ -22,7 +22,11 @@ struct Plan {
 // Bytes of scratch memory that the plan of this call needs.
 int64_t ScratchBytes(const Call& call);
 
+// Bytes of the largest transfer in the group by segments.
+int64_t LargestTransfer(const Call& call);
+
+// `by_segments`: each transfer has one input and one output of its `count`, also where NCCL has a call for all of them.
 // REQUIRES: Takes(call); Validate(call, rank, size) is OK; `scratch` has ScratchBytes(call).
-Plan PlanOf(const Call& call, int rank, int size, void* scratch);
+Plan PlanOf(const Call& call, int rank, int size, void* scratch, bool by_segments = false);
 
 }  // namespace gyre::internal::nccl

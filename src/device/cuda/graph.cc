@@ -39,31 +39,23 @@ absl::Status NotThere() {
 }  // namespace
 
 CudaGraph::~CudaGraph() {
-  std::lock_guard lock(mutex_);
-  DiscardLocked();
+  hand_over_.Discard();
 }
 
-cudaError_t CudaGraph::EndLocked() {
+cudaError_t CudaGraph::EndCapture() {
   captures_.End(stream_);
   return cudaStreamEndCapture(std::exchange(stream_, nullptr), &graph_);
 }
 
-// A launch waits where a GPU has too much to do already, because others keep it waiting, say; Discard must not wait for
-// that. Whoever has the lock does it then: try_lock may by the standard fail where nobody has, by POSIX it does not.
 template <typename Call>
 absl::Status CudaGraph::UnlessDiscarded(const Call& call) {
   absl::Status status = NotThere();
-  {
-    std::lock_guard lock(mutex_);
-    if (!discarded_.load()) status = call();
-  }
-  if (discarded_.load()) Discard();
+  hand_over_.Use([&] { status = call(); });
   return status;
 }
 
 void CudaGraph::Discard() {
-  discarded_.store(true);
-  if (const std::unique_lock lock(mutex_, std::try_to_lock); lock.owns_lock()) DiscardLocked();
+  hand_over_.Discard();
 }
 
 absl::Status CudaGraph::End() {
@@ -72,11 +64,11 @@ absl::Status CudaGraph::End() {
     absl::Status status = On(
         ordinal_,
         [&] {
-          const cudaError_t error = EndLocked();
+          const cudaError_t error = EndCapture();
           return error == cudaSuccess ? cudaGraphInstantiate(&launchable_, graph_, 0) : error;
         },
         "capturing a stream into a graph");
-    if (!status.ok()) DiscardLocked();
+    if (!status.ok()) LetGo();
     return status;
   });
 }
@@ -107,9 +99,9 @@ absl::Status CudaGraph::Update(const Gpu::Table* table) {
 }
 
 // What is being done CUDA keeps until it has been done.
-void CudaGraph::DiscardLocked() {
+void CudaGraph::LetGo() {
   const Current current(ordinal_);
-  if (stream_ != nullptr) EndLocked();
+  if (stream_ != nullptr) EndCapture();
   if (launchable_ != nullptr) cudaGraphExecDestroy(std::exchange(launchable_, nullptr));
   if (graph_ != nullptr) cudaGraphDestroy(std::exchange(graph_, nullptr));
   cudaGetLastError();  // of a capture that something has spoilt
@@ -126,8 +118,9 @@ absl::Status CudaGraph::Add(PackNode pack) {
   });
 }
 
-// Relaxed: neither this thread nor others are kept from anything meanwhile, and any thread may end it. The program's
-// own captures are not touched, for the stream is none of its.
+// Relaxed: neither this thread nor others are kept from calls that might be unsafe meanwhile, and any thread may end
+// it. What they are kept from in any mode is to wait for the whole GPU, or its context, which spoils the capture. The
+// program's own captures are not touched, for the stream is none of its.
 absl::StatusOr<std::shared_ptr<GpuGraph>> Captures::Begin(cudaStream_t stream) {
   RETURN_IF_ERROR(On(
       ordinal_, [&] { return cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed); },

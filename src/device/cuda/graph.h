@@ -1,7 +1,6 @@
 // Graphs of CUDA's, and which streams are being captured into them.
 #pragma once
 
-#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -12,6 +11,7 @@
 #include "cuda_runtime_api.h"
 #include "device/cuda/launch.cuh"
 #include "device/gpu_graph.h"
+#include "device/hand_over.h"
 
 namespace gyre::device::cuda {
 
@@ -35,14 +35,15 @@ class CudaGraph final : public GpuGraph {
  private:
   template <typename Call>
   absl::Status UnlessDiscarded(const Call& call);
-  cudaError_t EndLocked();
-  void DiscardLocked();
+  cudaError_t EndCapture();
+  void LetGo();
 
   const int ordinal_;
   Captures& captures_;
-  std::atomic<bool> discarded_{false};  // for whoever has the mutex to see to
-  std::mutex mutex_;                    // guards all that follows
-  cudaStream_t stream_;                 // null: the capture has ended
+  // A launch waits where a GPU has too much to do already, because others keep it waiting, say; Discard must not wait
+  // for that.
+  HandOver hand_over_{[this] { LetGo(); }};  // guards all that follows
+  cudaStream_t stream_;                      // null: the capture has ended
   cudaGraph_t graph_ = nullptr;
   cudaGraphExec_t launchable_ = nullptr;  // null: not yet, or no more
   std::vector<PackNode> packs_;

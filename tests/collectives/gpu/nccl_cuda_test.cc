@@ -83,7 +83,8 @@ TEST_F(NcclOnCuda, ReducesAndEndsInOrder) {
   gpu_->Free(*memory);
 }
 
-// In memory of NCCL's, which is registered; forgotten before it goes, or with the communicator.
+// In memory of NCCL's, which is registered; forgotten before it goes, or with the communicator. Of one rank, which NCCL
+// lets do by itself: nothing here shows that several ranks' registered memory is used, or is deregistered as they need.
 TEST_F(NcclOnCuda, RegistersMemory) {
   constexpr int64_t kCount = 3 << 20;
   const auto memory = MakeMemory(*api_, gpu_, 1 << 20);
@@ -111,7 +112,9 @@ TEST_F(NcclOnCuda, RegistersMemory) {
   allocator->Free(*second);
 }
 
-// Captured once, launched again and again; and discarded by whatever end of the communicator.
+// Captured once, launched again and again; and discarded by whatever end of the communicator. Of one rank, whose calls
+// NCCL makes at once in the calling thread, and keeps no account of in graphs: nothing here shows that a capture by
+// NCCL's own threads goes well, or that an abort needs the graphs to be gone.
 TEST_F(NcclOnCuda, IsCaptured) {
   constexpr int64_t kCount = 100'003;
   const auto memory = gpu_->Allocate(kCount * 4);

@@ -2,14 +2,11 @@
 // says what it does not take.
 #include <algorithm>
 #include <chrono>
-#include <memory>
-#include <random>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "collectives/gpu/nccl_fixture.h"
+#include "collectives/gpu/nccl_memory_fixture.h"
 #include "collectives/nccl/connection.h"
 #include "gmock/gmock.h"
 #include "support/status_matchers.h"
@@ -19,74 +16,12 @@ namespace {
 
 using internal::Call;
 using internal::CallKind;
-using internal::nccl::AllocatorOf;
 using internal::nccl::Connection;
 using internal::nccl::Has;
 using internal::nccl::Transfer;
 using support::IsOk;
 using support::MatchesStatus;
 using testing::Each;
-
-constexpr int64_t kCount = 300;
-
-class NcclMemory : public Nccl {
- protected:
-  void TearDown() override {
-    End();
-    for (auto& plain : plain_) plain.clear();
-    for (size_t r = 0; r < pieces_.size(); ++r) {
-      for (void* const piece : pieces_[r]) AllocatorOf(memories_[r])->Free(piece);
-    }
-    EXPECT_TRUE(nccl_ == nullptr || nccl_->pieces() == 0);
-    Nccl::TearDown();
-  }
-
-  // Of the rank's memory, for so many floats.
-  float* Piece(int rank, int64_t count = kCount) {
-    pieces_.resize(static_cast<size_t>(host_->size()));
-    const auto memory = AllocatorOf(memories_[static_cast<size_t>(rank)])->Allocate(count * 4);
-    EXPECT_THAT(memory, IsOk());
-    pieces_[static_cast<size_t>(rank)].push_back(*memory);
-    return static_cast<float*>(*memory);
-  }
-
-  float* Plain(int rank, int64_t count = kCount) {
-    plain_.resize(static_cast<size_t>(host_->size()));
-    return plain_[static_cast<size_t>(rank)].emplace_back(static_cast<size_t>(count)).data();
-  }
-
-  void Free(int rank, float* piece) {
-    std::erase(pieces_[static_cast<size_t>(rank)], piece);
-    AllocatorOf(memories_[static_cast<size_t>(rank)])->Free(piece);
-  }
-
-  // An allreduce in place of r + 1 on rank r.
-  std::vector<absl::Status> Sum(const std::vector<float*>& tensors,
-                                std::chrono::milliseconds timeout = std::chrono::seconds(5)) {
-    HostOfRanks::Operations operations;
-    for (int r = 0; r < host_->size(); ++r) {
-      float* const tensor = tensors[static_cast<size_t>(r)];
-      std::fill_n(tensor, kCount, static_cast<float>(r + 1));
-      const TensorView view(tensor, kCount, DType::kF32);
-      const Call call{.kind = CallKind::kAllReduce, .in = view, .out = view, .timeout = timeout};
-      operations.push_back(backends_[static_cast<size_t>(r)]->Make(host_->OnGpu(r, call)));
-      operations.back()->StartClock(std::chrono::steady_clock::now());
-    }
-    return Ended(operations);
-  }
-
-  void ExpectSum(const std::vector<float*>& tensors) {
-    const int size = host_->size();
-    for (int r = 0; r < size; ++r) {
-      ASSERT_THAT(host_->gpu()->Synchronize(host_->stream(r)), IsOk());
-      const float* const tensor = tensors[static_cast<size_t>(r)];
-      EXPECT_THAT(std::vector<float>(tensor, tensor + kCount), Each(static_cast<float>(size * (size + 1)) / 2));
-    }
-  }
-
-  std::vector<std::vector<void*>> pieces_;              // by rank
-  std::vector<std::vector<std::vector<float>>> plain_;  // likewise
-};
 
 TEST_F(NcclMemory, IsRegisteredOnceWhereAllRanksUseItAlike) {
   Start(3);
@@ -113,77 +48,6 @@ TEST_F(NcclMemory, IsNotWhereRanksDiffer) {
     ExpectSum(tensors);
   }
   EXPECT_EQ(nccl_->registrations, 0);
-}
-
-// Memory that is registered is not given to NCCL beside such as is not.
-TEST_F(NcclMemory, GoesAnotherWayWhereOtherRanksHaveNone) {
-  Start(2);
-  const std::vector<float*> both = {Piece(0, 2 * kCount), Piece(1, 2 * kCount)};
-  float* const plain = Plain(1);
-  ASSERT_THAT(Sum(both), Each(IsOk()));
-  ExpectSum(both);
-  EXPECT_EQ(nccl_->registered, 2);
-  const std::vector<std::vector<float*>> mixed = {{both[0], plain}, {both[0] + 4, both[1]}, {Plain(0), both[1]}};
-  for (const auto& tensors : mixed) {
-    ASSERT_THAT(Sum(tensors), Each(IsOk()));
-    ExpectSum(tensors);
-  }
-  ASSERT_THAT(Sum(both), Each(IsOk()));
-  ExpectSum(both);
-  EXPECT_EQ(nccl_->registrations, 2);
-}
-
-// Every kind of call, with tensors here and there: as with tensors in plain memory.
-TEST_F(NcclMemory, CallsAreRightWhereverTensorsLie) {
-  constexpr int kRanks = 3;
-  constexpr int64_t kEach = 40, kAll = kRanks * kEach;
-  Start(kRanks);
-  std::vector<std::vector<float*>> in_pieces, out_pieces;
-  for (int i = 0; i < 2; ++i) {
-    in_pieces.push_back({Piece(0, kAll), Piece(1, kAll), Piece(2, kAll)});
-    out_pieces.push_back({Piece(0, kAll), Piece(1, kAll), Piece(2, kAll)});
-  }
-  const std::vector<int64_t> counts(kRanks, kEach);
-  constexpr CallKind kKinds[] = {CallKind::kAllReduce, CallKind::kReduceScatter, CallKind::kAllGather,
-                                 CallKind::kBroadcast, CallKind::kReduce,        CallKind::kAllToAll};
-  std::mt19937 random(5);
-  for (int round = 0; round < 120; ++round) {
-    const CallKind kind = kKinds[random() % 6];
-    const bool in_place = random() % 2 == 0 || kind == CallKind::kBroadcast, alike = random() % 3 != 0;
-    const bool gathers = kind == CallKind::kAllGather, scatters = kind == CallKind::kReduceScatter;
-    const auto common = random() % 3;
-    SCOPED_TRACE(absl::StrCat("round ", round, ", kind ", static_cast<int>(kind), ", in place ", in_place));
-    std::vector<std::vector<float>> results[2];
-    for (const bool plain : {true, false}) {
-      HostOfRanks::Operations operations;
-      std::vector<TensorView> outs;
-      for (int r = 0; r < kRanks; ++r) {
-        const auto index = static_cast<size_t>(r);
-        const auto which = plain ? 2 : alike ? common : random() % 3;
-        float* const whole_in = which == 2 ? Plain(r, kAll) : in_pieces[which][index];
-        float* const whole_out = in_place ? whole_in : which == 2 ? Plain(r, kAll) : out_pieces[which][index];
-        for (int64_t i = 0; i < kAll; ++i) whole_in[i] = static_cast<float>(r * 1000 + i + round);
-        const int64_t segment = r * kEach;
-        TensorView in(whole_in, kAll, DType::kF32), out(whole_out, kAll, DType::kF32);
-        if (gathers) in = TensorView(whole_in + (in_place ? segment : 0), kEach, DType::kF32);
-        if (scatters) out = TensorView(whole_out + (in_place ? segment : 0), kEach, DType::kF32);
-        if (kind == CallKind::kReduce && r != 1) out = TensorView();
-        outs.push_back(out);
-        Call call{.kind = kind, .in = in, .out = out, .root = 1, .timeout = std::chrono::seconds(5)};
-        if (gathers || scatters || kind == CallKind::kAllToAll) call.counts = counts;
-        if (kind == CallKind::kAllToAll) call.receive_counts = counts;
-        operations.push_back(backends_[index]->Make(host_->OnGpu(r, call)));
-      }
-      ASSERT_THAT(Ended(operations), Each(IsOk()));
-      host_->gpu()->Free(nullptr);
-      for (const TensorView& out : outs) {
-        const auto* const data = static_cast<const float*>(out.data);
-        results[plain ? 1 : 0].emplace_back(data, data + out.count);
-      }
-    }
-    EXPECT_EQ(results[0], results[1]);
-  }
-  EXPECT_GT(nccl_->registrations, 0);
 }
 
 TEST_F(NcclMemory, IsForgottenBeforeItGoes) {
