@@ -14,7 +14,6 @@ namespace gyre::internal {
 
 namespace {
 
-using compression::PayloadKind;
 using device::kernels::SparseDecoding;
 using device::kernels::SparseValues;
 

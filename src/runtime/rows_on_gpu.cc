@@ -81,7 +81,7 @@ absl::Status RowsOnGpu::Check(const RowsView& given) const {
 // Copies to or from the piece, which is the pool's again where that could not be queued.
 absl::Status RowsOnGpu::Queue(device::PinnedPool::Piece* piece, void* to, const void* from, int64_t bytes,
                               void* stream) {
-  const absl::Status copied = gpu_->Copy(to, from, bytes, stream);
+  absl::Status copied = gpu_->Copy(to, from, bytes, stream);
   if (copied.ok()) return gpu_->Record(piece->copied, stream);
   pool_.Give(piece);
   return copied;
