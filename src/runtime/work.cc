@@ -18,7 +18,7 @@ bool Work::Done() const {
 absl::Status Work::Wait() {
   if (operation_ == nullptr) return absl::OkStatus();
   if (!operation_->done()) progress_->Wait(*operation_);
-  const absl::Status arrived = marks_ != nullptr ? marks_->Arrive() : absl::OkStatus();
+  absl::Status arrived = marks_ != nullptr ? marks_->Arrive() : absl::OkStatus();
   if (absl::IsFailedPrecondition(arrived) || operation_->status().ok()) return arrived;
   return operation_->status();
 }
