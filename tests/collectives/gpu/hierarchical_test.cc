@@ -90,7 +90,8 @@ TEST_F(Hierarchical, EachRankSendsItsShareAlone) {
   EXPECT_THAT(AllReduce(kCount), Each(IsOk()));
   for (int r = 0; r < 4; ++r) {
     const auto sent = static_cast<double>(ranks_->network().bytes_sent(r) - before[static_cast<size_t>(r)]);
-    EXPECT_NEAR(sent, kCount * 4 / 2, kCount * 4 / 2 * 0.1) << "by rank " << r;  // 2 (h-1)/h of half of all
+    constexpr double kShare = 4.0 * kCount / 2;
+    EXPECT_NEAR(sent, kShare, 0.1 * kShare) << "by rank " << r;  // 2 (h-1)/h of half of all
   }
 }
 
