@@ -197,7 +197,7 @@ absl::Status Impostor::TryOnce() {
     std::string own_hello;
     HandshakeClient client(self, secret, own_hello);
     if (kind != kReplay && kind != kReflection) hello = own_hello;
-    if (kind == kOtherVersion) hello[4] = static_cast<char>(2 + random_.Below(100));
+    if (kind == kOtherVersion) hello[4] ^= static_cast<char>(1 + random_.Below(255));
     if (kind == kChangedHello) hello[random_.OneIn(2) ? 16 : 56 + random_.Below(32)] ^= 1;  // the rank, the nonce
     ASSIGN_OR_RETURN(const std::string challenge, Challenge(fd.get(), hello));
     std::string proof = recorded.proof;
