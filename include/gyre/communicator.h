@@ -20,7 +20,7 @@
 //   kDeadlineExceeded    names the ranks that did not come, or says that all had come and it was still at work; the
 //                        communicator is unusable from then on
 //   kFailedPrecondition  the communicator is unusable after one of the two above, or the runtime was shut down
-//   kUnimplemented       tensors on GPUs where CUDA cannot be used (likewise kUnavailable), or under GYRE_BACKEND=mpi
+//   kUnimplemented       tensors on GPUs where CUDA cannot be used; likewise kUnavailable
 //
 // Over several hosts a wrong call, or calls that differ, break the communicator too: it is unusable from then on, and
 // in-place buffers may have changed. Half types are rounded once on each host, once for each step between hosts,

@@ -62,8 +62,8 @@ struct RuntimeOptions {
                                  // ranks
 
   std::optional<Backend> backend{};  // GYRE_BACKEND (native, mpi or ucx): mpi leaves the collectives of the world to
-                                     // the MPI that started the job; messages between two ranks and communicators made
-                                     // by Split stay Gyre's own. ucx sends all data between hosts by UCX instead of
+                                     // the MPI that started the job; messages between two ranks, communicators made by
+                                     // Split, and tensors on GPUs stay Gyre's own. ucx sends all data between hosts by UCX instead of
                                      // TCP, native by TCP; the same on all ranks. Default: native, but by UCX where
                                      // every rank can use an RDMA port and UCX, and the links are not slower with it.
                                      // docs/decisions/mpi_backend.md, docs/decisions/ucx_transport.md

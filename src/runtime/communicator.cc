@@ -85,14 +85,12 @@ std::shared_ptr<internal::Pollable> ByMpi(const internal::CommunicatorState& sta
   return internal::mpi::Backend::Make(state.mpi(), std::move(members), call, refused);
 }
 
-// Of tensors that are on a GPU. REQUIRES: somebody waits for the call, HasChannel.
+// Of tensors that are on a GPU: Gyre's own, also where MPI has the others. REQUIRES: somebody waits for the call,
+// HasChannel.
 std::shared_ptr<internal::Pollable> OnGpu(const internal::CommunicatorState& state, Call& call,
                                           std::chrono::milliseconds timeout) {
   const auto& calls = state.gpu_calls();
   absl::Status refused = internal::Validate(call, calls->host().rank(), calls->host().size());
-  if (refused.ok() && state.mpi() != nullptr && call.kind != CallKind::kMessage) {
-    refused = absl::UnimplementedError("GYRE_BACKEND=mpi: collectives of tensors on the host only");
-  }
   call.timeout = timeout;
   return calls->Make(call, std::move(refused));
 }

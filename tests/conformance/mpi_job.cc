@@ -2,10 +2,13 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "device/fake_gpu.h"
 #include "gyre/gyre.h"
+#include "runtime/gpus.h"
 
 namespace gyre {
 namespace {
@@ -46,6 +49,29 @@ void Split(Communicator& world) {
   std::printf("rank %d of %d split: %d\n", world.rank(), world.size(), status.ok() ? value[0] : -1);
 }
 
+// Tensors on a GPU, begun between two on the host, which are MPI's.
+absl::Status OnGpu(Communicator& world, Runtime& runtime) {
+  const auto gpu = std::make_shared<device::FakeGpu>(static_cast<unsigned>(world.rank()));
+  internal::Gpus::Of(world).OpenBy([gpu](int /*ordinal*/) { return gpu; });
+  ASSIGN_OR_RETURN(void* const stream, gpu->CreateStream());
+  constexpr int64_t kCount = 3000;
+  ASSIGN_OR_RETURN(const Buffer buffer, runtime.Allocate(kCount * 4, {.gpu = 0, .stream = stream}));
+  const TensorView tensor(buffer.data(), kCount, DType::kF32, buffer.device());
+  std::vector<float> value(kCount, static_cast<float>(world.rank() + 1));
+  std::array<int, 1> before{1}, after{10};
+  RETURN_IF_ERROR(gpu->Copy(tensor.data, value.data(), tensor.bytes(), stream));
+  RETURN_IF_ERROR(world.AllReduce(before));
+  RETURN_IF_ERROR(world.Broadcast(tensor, 1));
+  Work sum = world.AllReduceAsync(tensor);
+  RETURN_IF_ERROR(world.AllReduce(after));
+  RETURN_IF_ERROR(sum.Wait());
+  RETURN_IF_ERROR(gpu->Copy(value.data(), tensor.data, tensor.bytes(), stream));
+  RETURN_IF_ERROR(gpu->Synchronize(stream));
+  gpu->DestroyStream(stream);
+  std::printf("rank %d on a GPU: %d %g %g %d\n", world.rank(), before[0], value.front(), value.back(), after[0]);
+  return absl::OkStatus();
+}
+
 int Main(const std::string& what) {
   const auto runtime = Runtime::Create();
   if (!runtime.ok()) {
@@ -56,6 +82,7 @@ int Main(const std::string& what) {
   if (what == "deadline") Deadline(world);
   if (what == "refused") Refused(world);
   if (what == "split") Split(world);
+  if (what == "gpu") Say(world, "gpu", OnGpu(world, **runtime));
   return 0;
 }
 

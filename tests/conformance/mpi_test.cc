@@ -71,6 +71,13 @@ TEST_F(MpiBackend, AllRanksLearnOfWrongArguments) {
   EXPECT_THAT(out, HasSubstr("output has 9 elements; 10 expected"));
 }
 
+TEST_F(MpiBackend, TensorsOnGpusAreGyresOwn) {
+  int code = -1;
+  const std::string out = Output(3, "gpu", &code);
+  EXPECT_EQ(code, 0) << out;
+  for (const int rank : {0, 1, 2}) EXPECT_THAT(out, HasSubstr(absl::StrCat("rank ", rank, " on a GPU: 3 6 6 30\n")));
+}
+
 TEST_F(MpiBackend, SplitsAreGyresOwn) {
   int code = -1;
   const std::string out = Output(4, "split", &code);
