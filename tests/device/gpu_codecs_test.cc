@@ -42,19 +42,8 @@ struct SparseCase {
   std::vector<std::byte> payload = {};  // the CPU's
 };
 
-class GpuCodecsTest : public ::testing::TestWithParam<std::string> {
+class GpuCodecsTest : public GpuUnderTest {
  protected:
-  void SetUp() override {
-    auto opened = OpenGpuUnderTest(GetParam());
-    if (absl::IsUnavailable(opened.status())) GTEST_SKIP() << opened.status().message();
-    ASSERT_TRUE(opened.ok()) << opened.status();
-    gpu_ = *std::move(opened);
-  }
-
-  void TearDown() override {
-    for (void* memory : allocated_) gpu_->Free(memory);
-  }
-
   // Memory on the GPU with these elements, `offset` elements behind an aligned place.
   template <typename T>
   T* Put(const std::vector<T>& elements, size_t offset = 0) {
@@ -81,9 +70,6 @@ class GpuCodecsTest : public ::testing::TestWithParam<std::string> {
   }
 
   std::vector<std::byte> Written(const SparseCase& with, ValueType type);
-
-  std::unique_ptr<Gpu> gpu_;
-  std::vector<void*> allocated_;
 };
 
 float Uniform(Mutator& random) {

@@ -23,20 +23,18 @@ constexpr int64_t kCount = 3000;
 constexpr int64_t kBytes = kCount * 4;
 using Floats = std::vector<float>;
 
-class GpuGraphTest : public ::testing::TestWithParam<std::string> {
+class GpuGraphTest : public GpuUnderTest {
  protected:
   void SetUp() override {
-    auto opened = OpenGpuUnderTest(GetParam());
-    if (absl::IsUnavailable(opened.status())) GTEST_SKIP() << opened.status().message();
-    ASSERT_TRUE(opened.ok()) << opened.status();
-    gpu_ = *std::move(opened);
+    GpuUnderTest::SetUp();
+    if (gpu_ == nullptr) return;
     captured_ = *gpu_->CreateStream();
     stream_ = *gpu_->CreateStream();
   }
 
   void TearDown() override {
+    GpuUnderTest::TearDown();
     if (gpu_ == nullptr) return;
-    for (void* memory : allocated_) gpu_->Free(memory);
     gpu_->DestroyStream(captured_);
     gpu_->DestroyStream(stream_);
   }
@@ -80,9 +78,7 @@ class GpuGraphTest : public ::testing::TestWithParam<std::string> {
     return *std::move(graph);
   }
 
-  std::unique_ptr<Gpu> gpu_;
   Gpu::Stream captured_ = nullptr, stream_ = nullptr;
-  std::vector<void*> allocated_;
 };
 
 TEST_P(GpuGraphTest, WhatIsCapturedIsDoneByLaunchesAlone) {

@@ -25,19 +25,8 @@ using support::MatchesStatus;
 constexpr DType kDTypes[] = {DType::kU8,  DType::kI8,   DType::kI16, DType::kU16, DType::kI32, DType::kI64,
                              DType::kF16, DType::kBF16, DType::kF32, DType::kF64, DType::kBool};
 
-class GpuTest : public ::testing::TestWithParam<std::string> {
+class GpuTest : public GpuUnderTest {
  protected:
-  void SetUp() override {
-    auto opened = OpenGpuUnderTest(GetParam());
-    if (absl::IsUnavailable(opened.status())) GTEST_SKIP() << opened.status().message();
-    ASSERT_TRUE(opened.ok()) << opened.status();
-    gpu_ = *std::move(opened);
-  }
-
-  void TearDown() override {
-    for (void* memory : allocated_) gpu_->Free(memory);
-  }
-
   // Memory on the GPU with these bytes, `offset` bytes behind an aligned place.
   void* Put(const std::vector<char>& bytes, int64_t offset = 0) {
     const auto memory = gpu_->Allocate(static_cast<int64_t>(bytes.size()) + offset);
@@ -55,9 +44,6 @@ class GpuTest : public ::testing::TestWithParam<std::string> {
     EXPECT_THAT(gpu_->Synchronize(nullptr), IsOk());
     return got;
   }
-
-  std::unique_ptr<Gpu> gpu_;
-  std::vector<void*> allocated_;
 };
 
 // `count` elements of ordinary size, each rank's its own.

@@ -18,19 +18,15 @@ namespace {
 
 using support::IsOk;
 
-class PackerTest : public testing::TestWithParam<std::string> {
+class PackerTest : public GpuUnderTest {
  protected:
   void SetUp() override {
-    auto opened = OpenGpuUnderTest(GetParam());
-    if (absl::IsUnavailable(opened.status())) GTEST_SKIP() << opened.status().message();
-    ASSERT_THAT(opened, IsOk());
-    gpu_ = *std::move(opened);
-    stream_ = *gpu_->CreateStream();
+    GpuUnderTest::SetUp();
+    if (gpu_ != nullptr) stream_ = *gpu_->CreateStream();
   }
   void TearDown() override {
-    if (gpu_ == nullptr) return;
-    for (void* memory : allocated_) gpu_->Free(memory);
-    gpu_->DestroyStream(stream_);
+    GpuUnderTest::TearDown();
+    if (gpu_ != nullptr) gpu_->DestroyStream(stream_);
   }
 
   template <typename T>
@@ -54,9 +50,7 @@ class PackerTest : public testing::TestWithParam<std::string> {
     return static_cast<int64_t>(values.size() * sizeof(T));
   }
 
-  std::shared_ptr<Gpu> gpu_;
   Gpu::Stream stream_ = nullptr;
-  std::vector<void*> allocated_;
 };
 
 // The first time by copies, then by a table, whose tensors are others in the end.

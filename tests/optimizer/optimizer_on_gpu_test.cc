@@ -53,18 +53,16 @@ TimePoint Soon() {
   return std::chrono::steady_clock::now() + std::chrono::seconds(60);
 }
 
-class OptimizerOnGpuTest : public testing::TestWithParam<std::string> {
+class OptimizerOnGpuTest : public device::GpuUnderTest {
  protected:
   void SetUp() override {
-    auto opened = device::OpenGpuUnderTest(GetParam());
-    if (absl::IsUnavailable(opened.status())) GTEST_SKIP() << opened.status().message();
-    ASSERT_THAT(opened, IsOk());
-    gpu_ = *std::move(opened);
+    GpuUnderTest::SetUp();
+    if (gpu_ == nullptr) return;
     for (Gpu::Stream& stream : streams_) stream = *gpu_->CreateStream();
   }
   void TearDown() override {
+    GpuUnderTest::TearDown();
     if (gpu_ == nullptr) return;
-    for (void* memory : memory_) gpu_->Free(memory);
     for (Gpu::Stream const stream : streams_) gpu_->DestroyStream(stream);
   }
 
@@ -73,7 +71,7 @@ class OptimizerOnGpuTest : public testing::TestWithParam<std::string> {
     const size_t offset = number % 3 == 2 ? 1 : 0;
     const auto memory = gpu_->Allocate(static_cast<int64_t>((values.size() + offset) * sizeof(float)));
     EXPECT_THAT(memory, IsOk());
-    memory_.push_back(*memory);
+    allocated_.push_back(*memory);
     float* const at = static_cast<float*>(*memory) + offset;
     EXPECT_THAT(gpu_->Copy(at, values.data(), Bytes(values), stream), IsOk());
     EXPECT_THAT(gpu_->Synchronize(stream), IsOk());
@@ -96,9 +94,7 @@ class OptimizerOnGpuTest : public testing::TestWithParam<std::string> {
     return made.ok() ? *std::move(made) : nullptr;
   }
 
-  std::shared_ptr<Gpu> gpu_;
   std::vector<Gpu::Stream> streams_ = {nullptr, nullptr};
-  std::vector<void*> memory_;
 };
 
 TEST_P(OptimizerOnGpuTest, GivesOptimizersBits) {

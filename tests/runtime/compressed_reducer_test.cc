@@ -15,6 +15,7 @@
 #include "gyre/distributed_optimizer.h"
 #include "gyre/reducer.h"
 #include "gyre/runtime.h"
+#include "runtime/compressed_gradients.h"
 #include "runtime/compression_cost.h"
 #include "runtime/compressor.h"
 #include "runtime/reducer_fixture.h"
@@ -26,30 +27,13 @@ namespace gyre {
 namespace {
 
 using absl::StatusCode;
+using support::CountOf;
+using support::GradientOf;
 using support::IsOk;
+using support::kShapes;
 using support::MatchesStatus;
 using support::Rank;
 using support::RunThreads;
-
-// Two gradients that codecs take, of odd sizes, one of which is thin, and two that go along.
-const std::vector<std::vector<int64_t>> kShapes = {{41, 53}, {1000}, {3, 5, 101}, {7, 3}};
-
-int64_t CountOf(const std::vector<int64_t>& shape) {
-  int64_t count = 1;
-  for (const int64_t length : shape) count *= length;
-  return count;
-}
-
-// Of any size from 0.001 to 1, of either sign, another on each rank and in each step.
-float GradientOf(int rank, size_t tensor, int64_t element, int64_t step) {
-  uint32_t lot =
-      static_cast<uint32_t>(rank * 7919 + static_cast<int>(tensor) * 104'729 + element * 31 + step * 15'485'863);
-  lot = (lot ^ lot >> 15) * 0x2c1b3c6du;
-  lot = (lot ^ lot >> 12) * 0x297a2d39u;
-  lot ^= lot >> 15;
-  const float size = std::exp2(-static_cast<float>(lot >> 8 & 1023) / 102.4f);
-  return (lot & 1) != 0 ? size : -size;
-}
 
 struct Worker {
   std::unique_ptr<Runtime> runtime;

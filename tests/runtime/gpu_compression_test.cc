@@ -13,39 +13,23 @@
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
+#include "runtime/compressed_gradients.h"
 #include "runtime/gpu_fixture.h"
 
 namespace gyre {
 namespace {
 
 using absl::StatusCode;
+using support::CountOf;
 using support::GpuRank;
+using support::GradientOf;
 using support::HostSizes;
 using support::IsOk;
+using support::kShapes;
 using support::MatchesStatus;
 using support::RunOnGpus;
 using support::TimeoutOf;
 using Results = std::vector<std::vector<float>>;  // by gradient
-
-// Two that codecs take, of odd sizes, and two that go along.
-const std::vector<std::vector<int64_t>> kShapes = {{41, 53}, {1000}, {3, 5, 101}, {7, 3}};
-
-int64_t CountOf(const std::vector<int64_t>& shape) {
-  int64_t count = 1;
-  for (const int64_t length : shape) count *= length;
-  return count;
-}
-
-// Of any size from 0.001 to 1, of either sign, another on each rank and in each step.
-float GradientOf(int rank, size_t tensor, int64_t element, int64_t step) {
-  auto lot =
-      static_cast<uint32_t>(rank * 7919 + static_cast<int64_t>(tensor) * 104'729 + element * 31 + step * 15'485'863);
-  lot = (lot ^ lot >> 15) * 0x2c1b3c6du;
-  lot = (lot ^ lot >> 12) * 0x297a2d39u;
-  lot ^= lot >> 15;
-  const float size = std::exp2(-static_cast<float>(lot >> 8 & 1023) / 102.4f);
-  return (lot & 1) != 0 ? size : -size;
-}
 
 // A rank's reducers of the same gradients, on the host and on its GPU.
 class Twins {
