@@ -41,7 +41,8 @@ class WeightsOnGpu;
 // are those of the servers, Step pushes and pulls. Of ReducerOptions op, prescale, postscale and timeout count (kSum
 // and scales: of a step's gradients in kBsp, of each one otherwise), and compression, where ParameterServerOptions has
 // none; max_norm, skip_non_finite, accumulate, plan and rows are kInvalidArgument. No call is collective then, and what
-// is said below of averages is what servers make of gradients.
+// is said below of averages is what servers make of gradients. Of weights on a GPU Step waits there for the gradients,
+// and for nothing else.
 struct DistributedOptions {
   std::optional<Strategy> strategy = std::nullopt;  // default: GYRE_STRATEGY, or kAllreduce
   ReducerOptions reducer = {};
@@ -77,7 +78,8 @@ class GYRE_EXPORT DistributedOptimizer {
   // The same with a shape, of as many elements: compression is of gradients of two dimensions or more. `device`: where
   // the weights are, and on a GPU, on which stream they are used; their gradient is on the same GPU and stream, and so
   // is the optimizer's state (GradientReducer::Register). All weights of a rank are on one device; where one rank's are
-  // on a GPU, all ranks' are. kUnimplemented on a GPU with parameter servers.
+  // on a GPU, all ranks' are. With parameter servers, which have the state, each may be on the host or on the rank's
+  // GPU (ParameterServerClient::Register).
   absl::StatusOr<int> Register(std::string_view name, std::span<float> weights, std::span<const int64_t> shape,
                                const Device& device = {});
 

@@ -36,8 +36,13 @@
 #include "gyre/optimizer.h"
 #include "gyre/options.h"
 #include "gyre/row_initializer.h"
+#include "gyre/tensor.h"
 
 namespace gyre {
+
+namespace internal {
+class ServerTraining;
+}  // namespace internal
 
 // Consistency, staleness, values and snapshot_interval are the same at all workers, or servers refuse those that come
 // later. What is unset is taken from GYRE_STRATEGY, and
@@ -78,7 +83,14 @@ struct ParameterServerOptions {
 //   kAborted             another process has taken this worker's place
 //   kFailedPrecondition  no servers; a server was set up differently by another worker; a call out of its turn; what is
 //                        not finite in a gradient that a Dgc refuses, which may be pushed again once it is mended (by a
-//                        DistributedOptimizer with a prescale: once all gradients are made anew)
+//                        DistributedOptimizer with a prescale: once all gradients on the host are made anew)
+//
+// Weights, and rows of tables, may be on a GPU, the same one for all of a client's that are on any: servers, and other
+// workers, do not see the difference. The rules of gyre/tensor.h hold, and these are the errors besides:
+//   kDeadlineExceeded    says which GPU did not get to the copy of what
+//   kInvalidArgument     another GPU; cudaStreamPerThread
+//   kFailedPrecondition  a stream is being captured into a graph: nothing was queued on any
+//   what opening a GPU says (docs/gpu.md), and errors of the GPU's own, after which the client is of no use
 class GYRE_EXPORT ParameterServerClient {
  public:
   // `world`: the runtime's, which must outlive this object. `rule`: what servers update weights with; none: they add up
@@ -96,8 +108,11 @@ class GYRE_EXPORT ParameterServerClient {
   // not move. All workers register the same names and sizes in the same order. Returns 0, 1, 2, ...
   absl::StatusOr<int> Register(std::string_view name, std::span<float> weights);
 
-  // The same with a shape, of as many elements: the above is of one dimension, and travels as it is.
-  absl::StatusOr<int> Register(std::string_view name, std::span<float> weights, std::span<const int64_t> shape);
+  // The same with a shape, of as many elements: the above is of one dimension, and travels as it is. `device`: where
+  // the weights are, and on a GPU, the stream that they are used on. Start reads and writes them in its order, and
+  // each Pull writes them; what the program writes there itself nobody reads.
+  absl::StatusOr<int> Register(std::string_view name, std::span<float> weights, std::span<const int64_t> shape,
+                               const Device& device = {});
 
   // Before Start: a table of `rows` x `columns` float32, of which servers keep the rows that were pushed, and make all
   // others whenever they are asked for. At most 2^48 rows of 2^20 columns; names differ from those of weights. All
@@ -109,29 +124,33 @@ class GYRE_EXPORT ParameterServerClient {
   // a worker that comes back, or late, what training has made of them.
   absl::Status Start();
 
-  // After Start: where the step's gradient goes.
+  // After Start: where the step's gradient goes. Of weights on a GPU it is memory of the client's on that GPU, zeros at
+  // first, not the host's to touch, and used in the order of the weights' stream: Push reads what was queued there.
   std::span<float> gradient(int index) const;
 
   // After Start, or a Pull: rows of a table as they are for this step, one for each of `ids`, in their order, which may
   // have some more than once. Each row is sent once. Waits for servers that are away, whatever local_steps is.
-  // `values`: ids.size() x columns; written only if the call succeeds. At most 64 MiB of different rows from one
-  // server. kInvalidArgument: no such table or row, a size that is not that, or more rows; kFailedPrecondition: after
-  // Push.
-  absl::Status PullRows(int table, std::span<const int64_t> ids, std::span<float> values);
+  // `values`: ids.size() x columns of kF32, on the host aligned as floats are; written only if the call succeeds, on a
+  // GPU in the order of their stream. At most 64 MiB of different rows from one server. kInvalidArgument: no such table
+  // or row, values that are not that, or more rows; kFailedPrecondition: after Push.
+  absl::Status PullRows(int table, std::span<const int64_t> ids, TensorView values);
 
   // After Start: gradients of rows, ids.size() x columns, for the next Push. Equal ids are added up, within a call and
-  // over several, in the order given, and go to their server as one row. They are copied. Servers update the rows that
-  // a step has pushed, and no others, as Optimizer::StepRows does. In kBsp with the mean over all workers: who has not
-  // pushed a row counts as 0. Errors: as PullRows; for what comes together from several calls, Push returns them. A
-  // Push that fails forgets all tables' rows: who pushes again, gives them again.
-  absl::Status PushRows(int table, std::span<const int64_t> ids, std::span<const float> gradients);
+  // over several, in the order given, and go to their server as one row. They are copied: on a GPU, which this call
+  // does not wait for, before what is queued on their stream from now on. Servers update the rows that a step has
+  // pushed, and no others, as Optimizer::StepRows does. In kBsp with the mean over all workers: who has not pushed a
+  // row counts as 0. Errors: as PullRows; for what comes together from several calls, Push returns them. A Push that
+  // fails forgets all tables' rows: who pushes again, gives them again.
+  absl::Status PushRows(int table, std::span<const int64_t> ids, ConstTensorView gradients);
 
   // Sends the step's gradients to the servers; returns when they may be written again. In kBsp servers apply the mean
-  // over the workers, otherwise each gradient as it comes.
+  // over the workers, otherwise each gradient as it comes. Waits until a GPU has those that are there, and rows, copied
+  // to the host; where it does not by the deadline, nothing was sent, and the step's gradients may be pushed again.
   absl::Status Push();
 
   // Waits for the values of the next step, as the consistency has it, in the weights, which are written from Push on.
-  // If it fails they are partly of one step, partly of another.
+  // If it fails they are partly of one step, partly of another. Weights on a GPU are written once all values are there,
+  // in the order of their streams; the host does not wait for that, and if it fails before, they are what they were.
   absl::Status Pull();
 
   // Both.
@@ -158,6 +177,7 @@ class GYRE_EXPORT ParameterServerClient {
   const Compression& compression() const;  // of what is pushed
 
  private:
+  friend class internal::ServerTraining;
   class State;
   explicit ParameterServerClient(std::unique_ptr<State> state);
 

@@ -4,10 +4,8 @@
 #include <bit>
 #include <chrono>
 #include <cstdint>
-#include <new>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "device/gpu_wait.h"
 
@@ -15,8 +13,7 @@ namespace gyre::device {
 
 namespace {
 
-constexpr uint64_t kPage = 4096;
-constexpr std::align_val_t kAlignment{kPage};
+constexpr uint64_t kLeastBytes = 4096;
 
 }  // namespace
 
@@ -25,7 +22,7 @@ PinnedPool::~PinnedPool() {
   for (std::unique_ptr<Piece>& piece : idle_) {
     const auto rests = AwaitEvent(*gpu_, piece->copied, deadline);
     if (rests.ok() && *rests) {
-      Destroy(*piece);
+      gpu_->DestroyEvent(piece->copied);
     } else {
       (void)piece.release();  // NOLINT(bugprone-unused-return-value): the GPU still has it
     }
@@ -57,29 +54,18 @@ absl::StatusOr<PinnedPool::Piece*> PinnedPool::Take(int64_t bytes) {
 
 absl::StatusOr<std::unique_ptr<PinnedPool::Piece>> PinnedPool::Make(int64_t bytes) {
   auto piece = std::make_unique<Piece>();
-  piece->bytes = static_cast<int64_t>(std::bit_ceil(std::max(static_cast<uint64_t>(bytes), kPage)));
-  piece->memory = static_cast<std::byte*>(::operator new(static_cast<size_t>(piece->bytes), kAlignment, std::nothrow));
-  if (piece->memory == nullptr) {
-    return absl::ResourceExhaustedError(absl::StrCat("no ", piece->bytes, " bytes of host memory"));
-  }
-  absl::Status pinned = gpu_->Pin(piece->memory, piece->bytes);
-  if (!pinned.ok()) {
-    ::operator delete(piece->memory, kAlignment);
-    return pinned;
-  }
-  auto event = gpu_->CreateEvent();
-  if (event.ok()) {
-    piece->copied = *event;
-    return piece;
-  }
-  Destroy(*piece);
-  return event.status();
+  piece->bytes = static_cast<int64_t>(std::bit_ceil(std::max(static_cast<uint64_t>(bytes), kLeastBytes)));
+  ASSIGN_OR_RETURN(piece->memory, AllocatePinned(gpu_, piece->bytes));
+  ASSIGN_OR_RETURN(piece->copied, gpu_->CreateEvent());
+  return piece;
 }
 
-void PinnedPool::Destroy(const Piece& piece) {
-  if (piece.copied != nullptr) gpu_->DestroyEvent(piece.copied);
-  gpu_->Unpin(piece.memory);
-  ::operator delete(piece.memory, kAlignment);
+absl::Status PinnedPool::Copy(Piece* piece, void* to, const void* from, int64_t bytes, Gpu::Stream stream) {
+  absl::Status copied = gpu_->Record(piece->copied, stream);  // says whether the stream is being captured
+  if (copied.ok()) copied = gpu_->Copy(to, from, bytes, stream);
+  if (copied.ok()) return gpu_->Record(piece->copied, stream);
+  Give(piece);
+  return copied;
 }
 
 void PinnedPool::Give(Piece* piece) {

@@ -1,14 +1,16 @@
 // PinnedPool: host memory for copies to and from a GPU, in pieces that are used again once their copy has been done.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "device/gpu.h"
+#include "device/pinned_memory.h"
 
 namespace gyre::device {
 
@@ -18,7 +20,7 @@ namespace gyre::device {
 class PinnedPool {
  public:
   struct Piece {
-    std::byte* memory = nullptr;
+    PinnedMemory memory{};
     int64_t bytes = 0;
     Gpu::Event copied = nullptr;  // who queues a copy records it behind that
   };
@@ -32,13 +34,16 @@ class PinnedPool {
   // the GPU's errors.
   absl::StatusOr<Piece*> Take(int64_t bytes);
 
+  // Queues a copy that begins or ends in the piece, and records `copied` behind it. Where it cannot be queued, as on a
+  // stream that is being captured (kFailedPrecondition), nothing is, and the piece has been given back.
+  absl::Status Copy(Piece* piece, void* to, const void* from, int64_t bytes, Gpu::Stream stream);
+
   // It is used no more but by the copy in front of `copied`. What is not given back is never freed.
   void Give(Piece* piece);
 
  private:
   absl::StatusOr<Piece*> TakeIdle(int64_t bytes);
   absl::StatusOr<std::unique_ptr<Piece>> Make(int64_t bytes);
-  void Destroy(const Piece& piece);
 
   const std::shared_ptr<Gpu> gpu_;
   std::mutex mutex_;

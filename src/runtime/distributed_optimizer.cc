@@ -20,11 +20,6 @@ namespace gyre {
 
 namespace {
 
-absl::Status OnHostOnly(std::string_view name) {
-  return absl::UnimplementedError(absl::StrCat("weights \"", absl::CHexEscape(ToAbsl(name)),
-                                               "\" are on a GPU; parameter servers take weights on the host"));
-}
-
 TensorView ViewOf(std::span<float> values, const Device& device) {
   return {values.data(), std::ssize(values), DType::kF32, device};
 }
@@ -79,10 +74,7 @@ absl::StatusOr<int> DistributedOptimizer::Register(std::string_view name, std::s
     return absl::InvalidArgumentError(absl::StrCat("weights \"", absl::CHexEscape(ToAbsl(name)), "\" are ",
                                                    weights.size(), ", their shape has ", count, " elements"));
   }
-  if (servers_ != nullptr) {
-    if (device.on_gpu()) return OnHostOnly(name);
-    return servers_->Register(name, weights, shape);
-  }
+  if (servers_ != nullptr) return servers_->Register(name, weights, shape, device);
   ASSIGN_OR_RETURN(const int index, reducer_->Register(name, shape, DType::kF32, device));
   parameters_.push_back({.name = std::string(name), .index = index, .weights = weights, .device = device});
   return index;
@@ -185,9 +177,8 @@ absl::Status DistributedOptimizer::Ready(int index) {
 }
 
 absl::Status DistributedOptimizer::Ready(int index, std::span<float> gradient, const Device& device) {
-  if (servers_ == nullptr) return reducer_->Ready(index, ViewOf(gradient, device));
-  if (device.on_gpu()) return absl::UnimplementedError("parameter servers take gradients on the host");
-  return servers_->ReadyCopy(index, gradient);
+  return servers_ != nullptr ? servers_->ReadyCopy(index, gradient, device)
+                             : reducer_->Ready(index, ViewOf(gradient, device));
 }
 
 absl::Status DistributedOptimizer::ReadyRows(int index, std::span<const int64_t> rows, ConstTensorView values) {

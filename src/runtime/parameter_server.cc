@@ -1,10 +1,5 @@
 #include "gyre/parameter_server.h"
 
-#include <algorithm>
-#include <cmath>
-#include <functional>
-#include <iterator>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,13 +12,13 @@
 #include "runtime/composition.h"
 #include "runtime/compressor.h"
 #include "runtime/momentum_correction.h"
+#include "runtime/parameter_server_state.h"
 
 namespace gyre {
 
 namespace {
 
 constexpr int64_t kDefaultStaleness = 4;
-constexpr int64_t kMostRetained = 4096;
 
 absl::Status Check(const ParameterServerOptions& options) {
   if (options.staleness.value_or(0) < 0 || options.local_steps.value_or(0) < 0) {
@@ -89,194 +84,6 @@ absl::StatusOr<Compression> CompressionOf(const ParameterServerOptions& options,
 
 }  // namespace
 
-class ParameterServerClient::State {
- public:
-  State(ps::ClientOptions options, const ParameterServerOptions& given, Consistency consistency,
-        std::chrono::milliseconds timeout)
-      : options_(std::move(options)), given_(given), consistency_(consistency), timeout_(timeout) {
-    if (options_.setup.rule) {
-      rate_ = std::visit([](const auto& rule) { return rule.learning_rate; }, *options_.setup.rule);
-    }
-  }
-
-  absl::StatusOr<int> Register(std::string_view name, std::span<float> weights, std::span<const int64_t> shape) {
-    if (client_ != nullptr) return absl::FailedPreconditionError("Register after Start");
-    const auto same = [&](const auto& other) { return other.name == name; };
-    if (name.empty() || std::ranges::any_of(options_.setup.tensors, same) ||
-        std::ranges::any_of(options_.setup.tables, same)) {
-      return absl::InvalidArgumentError(absl::StrCat("weights named '", ToAbsl(name), "' are there twice, or unnamed"));
-    }
-    const double count = std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>());
-    if (count != static_cast<double>(weights.size())) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("weights '", ToAbsl(name), "' are ", weights.size(), ", their shape has ", count, " elements"));
-    }
-    const bool covered = internal::IsCovered(
-        compression(),
-        {.name = std::string(name), .shape = {shape.begin(), shape.end()}, .count = std::ssize(weights)});
-    options_.worker.compression.dense.push_back(!covered);
-    options_.setup.tensors.push_back({std::string(name), std::ssize(weights)});
-    weights_.push_back(weights);
-    return static_cast<int>(weights_.size()) - 1;
-  }
-
-  absl::StatusOr<int> RegisterTable(std::string_view name, int64_t rows, int64_t columns, const RowInitializer& first) {
-    if (client_ != nullptr) return absl::FailedPreconditionError("RegisterTable after Start");
-    const auto* const dgc = std::get_if<Dgc>(&options_.worker.compression.compression);
-    if (dgc != nullptr && dgc->momentum != 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "table ", ToAbsl(name), ": with a dgc workers apply the momentum, but not to rows: use another compression"));
-    }
-    ps::Table table{.name = std::string(name), .rows = rows, .columns = columns, .first = first};
-    RETURN_IF_ERROR(ps::Check(table));
-    const auto same = [&](const auto& other) { return other.name == name; };
-    if (std::ranges::any_of(options_.setup.tables, same) || std::ranges::any_of(options_.setup.tensors, same)) {
-      return absl::InvalidArgumentError(absl::StrCat("a table named '", table.name, "' is there twice"));
-    }
-    options_.setup.tables.push_back(std::move(table));
-    pushed_.emplace_back();
-    return static_cast<int>(pushed_.size()) - 1;
-  }
-
-  absl::Status Start() {
-    if (client_ != nullptr) return absl::FailedPreconditionError("Start was called before");
-    size_t elements = 0;
-    for (const auto& weights : weights_) {
-      gradients_.emplace_back(elements, weights.size());
-      elements += weights.size();
-    }
-    ShareRetained(static_cast<int64_t>(elements * sizeof(float)));
-    gradient_.resize(elements);
-    ASSIGN_OR_RETURN(client_, ps::Client::Create(options_, weights_));
-    return Pull();
-  }
-
-  std::span<float> gradient(int index) {
-    const auto [offset, count] = gradients_[static_cast<size_t>(index)];
-    return std::span(gradient_).subspan(offset, count);
-  }
-
-  absl::Status Push() {
-    RETURN_IF_ERROR(CheckStarted());
-    auto packed = PackRows();
-    for (Pushed& pushed : pushed_) {  // also where it fails: who pushes again gives them again, all or none
-      pushed.ids.clear();
-      pushed.gradients.clear();
-    }
-    RETURN_IF_ERROR(packed.status());
-    int64_t row_bytes = 0;
-    for (const ps::Floats& rows : *packed) row_bytes += static_cast<int64_t>(rows.bytes().size());
-    RETURN_IF_ERROR(client_->End(gradient_, rate_, *std::move(packed)));
-    const int64_t before = std::exchange(pushed_bytes_, client_->pushed_bytes());
-    if (pushed_bytes_ > before) pushed_row_bytes_ += row_bytes;  // not a step that the others had gone past
-    return absl::OkStatus();
-  }
-
-  absl::Status Pull() {
-    RETURN_IF_ERROR(CheckStarted());
-    ASSIGN_OR_RETURN(const uint64_t step, client_->Begin(Deadline()));
-    step_ = static_cast<int64_t>(step);
-    pulled_bytes_ = client_->pulled_bytes();
-    return absl::OkStatus();
-  }
-
-  absl::Status PullRows(int table, std::span<const int64_t> ids, std::span<float> values) {
-    RETURN_IF_ERROR(CheckRows(table, ids, values.size()));
-    if (ids.empty()) return absl::OkStatus();
-    RETURN_IF_ERROR(client_->PullRows(table, ids, values, Deadline()));
-    pulled_bytes_ = client_->pulled_bytes();
-    return absl::OkStatus();
-  }
-
-  absl::Status PushRows(int table, std::span<const int64_t> ids, std::span<const float> gradients) {
-    RETURN_IF_ERROR(CheckRows(table, ids, gradients.size()));
-    Pushed& pushed = pushed_[static_cast<size_t>(table)];
-    pushed.ids.insert(pushed.ids.end(), ids.begin(), ids.end());
-    pushed.gradients.insert(pushed.gradients.end(), gradients.begin(), gradients.end());
-    return absl::OkStatus();
-  }
-
-  absl::Status Wait() {
-    RETURN_IF_ERROR(CheckStarted());
-    return client_->Deliver(Deadline());
-  }
-
-  absl::Status SetLearningRate(float rate) {
-    if (!std::isfinite(rate) || rate < 0) {
-      return absl::InvalidArgumentError(absl::StrCat("a learning rate of ", rate, " is not 0 or more"));
-    }
-    rate_ = rate;
-    return absl::OkStatus();
-  }
-  float learning_rate() const { return rate_; }
-  Consistency consistency() const { return consistency_; }
-  int64_t step() const { return step_; }
-  int64_t pushed_bytes() const { return pushed_bytes_; }
-  int64_t pushed_row_bytes() const { return pushed_row_bytes_; }
-  int64_t pulled_bytes() const { return pulled_bytes_; }
-  const Compression& compression() const { return options_.worker.compression.compression; }
-
- private:
-  absl::Status CheckStarted() const {
-    return client_ != nullptr ? absl::OkStatus() : absl::FailedPreconditionError("Start has not been called");
-  }
-  absl::Status CheckRows(int table, std::span<const int64_t> ids, size_t values) const {
-    RETURN_IF_ERROR(CheckStarted());
-    if (table < 0 || table >= std::ssize(pushed_)) {
-      return absl::InvalidArgumentError(absl::StrCat("there is no table ", table, " of ", pushed_.size()));
-    }
-    const ps::Table& own = options_.setup.tables[static_cast<size_t>(table)];
-    if (values != ids.size() * static_cast<size_t>(own.columns)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("table ", own.name, ": ", values, " values for ", ids.size(), " rows of ", own.columns));
-    }
-    for (const int64_t id : ids) {
-      if (id >= 0 && id < own.rows) continue;
-      return absl::InvalidArgumentError(absl::StrCat("table ", own.name, " of ", own.rows, " rows has no row ", id));
-    }
-    return absl::OkStatus();
-  }
-
-  // Of all tables, for each server.
-  absl::StatusOr<std::vector<ps::Floats>> PackRows() const {
-    std::vector<ps::Floats> rows;
-    for (size_t table = 0; table < pushed_.size(); ++table) {
-      ASSIGN_OR_RETURN(auto packed,
-                       ps::PackRows(options_.setup.tables[table], static_cast<int>(options_.servers.size()),
-                                    pushed_[table].ids, pushed_[table].gradients));
-      std::ranges::move(packed, std::back_inserter(rows));
-    }
-    return rows;
-  }
-
-  // What is kept of pushes: weights and tables have half of it each, where there are both.
-  void ShareRetained(int64_t bytes) {
-    const auto tables = static_cast<int64_t>(pushed_.size() * options_.servers.size());
-    const int64_t share = tables > 0 && bytes > 0 ? given_.retain_bytes / 2 : given_.retain_bytes;
-    options_.worker.retain = static_cast<size_t>(std::min(share / std::max<int64_t>(1, bytes), kMostRetained));
-    if (tables > 0) options_.worker.retain_row_bytes = static_cast<size_t>(share / tables);
-  }
-
-  TimePoint Deadline() const { return DeadlineAfter(std::chrono::steady_clock::now(), timeout_); }
-
-  ps::ClientOptions options_;
-  const ParameterServerOptions given_;
-  const Consistency consistency_;
-  const std::chrono::milliseconds timeout_;
-  float rate_ = 0;
-  int64_t step_ = 0;
-  int64_t pushed_bytes_ = 0, pushed_row_bytes_ = 0, pulled_bytes_ = 0;
-  std::vector<std::span<float>> weights_;             // by index
-  std::vector<std::pair<size_t, size_t>> gradients_;  // by index: where in gradient_, and how many
-  std::vector<float> gradient_;
-  struct Pushed {
-    std::vector<int64_t> ids;
-    std::vector<float> gradients;
-  };
-  std::vector<Pushed> pushed_;  // by table, since the last Push
-  std::unique_ptr<ps::Client> client_;
-};
-
 absl::StatusOr<std::unique_ptr<ParameterServerClient>> ParameterServerClient::Create(
     Communicator& world, const std::optional<OptimizerConfig>& rule, const ParameterServerOptions& options) {
   RETURN_IF_ERROR(Check(options));
@@ -319,7 +126,7 @@ absl::StatusOr<std::unique_ptr<ParameterServerClient>> ParameterServerClient::Cr
         "parameter servers hold one model a job, and this runtime has made a client for it before");
   }
   auto state = std::make_unique<State>(std::move(client), options, consistency,
-                                       options.timeout.value_or(config.operation_timeout));
+                                       options.timeout.value_or(config.operation_timeout), runtime.gpus());
   return std::unique_ptr<ParameterServerClient>(new ParameterServerClient(std::move(state)));
 }
 
@@ -328,12 +135,12 @@ ParameterServerClient::~ParameterServerClient() = default;
 
 absl::StatusOr<int> ParameterServerClient::Register(std::string_view name, std::span<float> weights) {
   const int64_t shape[] = {std::ssize(weights)};
-  return state_->Register(name, weights, shape);
+  return state_->Register(name, weights, shape, {});
 }
 
 absl::StatusOr<int> ParameterServerClient::Register(std::string_view name, std::span<float> weights,
-                                                    std::span<const int64_t> shape) {
-  return state_->Register(name, weights, shape);
+                                                    std::span<const int64_t> shape, const Device& device) {
+  return state_->Register(name, weights, shape, device);
 }
 
 absl::StatusOr<int> ParameterServerClient::RegisterTable(std::string_view name, int64_t rows, int64_t columns,
@@ -341,12 +148,11 @@ absl::StatusOr<int> ParameterServerClient::RegisterTable(std::string_view name, 
   return state_->RegisterTable(name, rows, columns, first);
 }
 
-absl::Status ParameterServerClient::PullRows(int table, std::span<const int64_t> ids, std::span<float> values) {
+absl::Status ParameterServerClient::PullRows(int table, std::span<const int64_t> ids, TensorView values) {
   return state_->PullRows(table, ids, values);
 }
 
-absl::Status ParameterServerClient::PushRows(int table, std::span<const int64_t> ids,
-                                             std::span<const float> gradients) {
+absl::Status ParameterServerClient::PushRows(int table, std::span<const int64_t> ids, ConstTensorView gradients) {
   return state_->PushRows(table, ids, gradients);
 }
 
@@ -359,16 +165,15 @@ std::span<float> ParameterServerClient::gradient(int index) const {
 }
 
 absl::Status ParameterServerClient::Push() {
-  return state_->Push();
+  return state_->Push(state_->Deadline());
 }
 
 absl::Status ParameterServerClient::Pull() {
-  return state_->Pull();
+  return state_->Pull(state_->Deadline());
 }
 
 absl::Status ParameterServerClient::PushPull() {
-  RETURN_IF_ERROR(state_->Push());
-  return state_->Pull();
+  return state_->PushPull(1.0f);
 }
 
 absl::Status ParameterServerClient::Wait() {

@@ -78,21 +78,13 @@ absl::Status RowsOnGpu::Check(const RowsView& given) const {
   return given.values.count == 0 ? absl::OkStatus() : CheckHere(given.values.device);
 }
 
-// Copies to or from the piece, which is the pool's again where that could not be queued.
-absl::Status RowsOnGpu::Queue(device::PinnedPool::Piece* piece, void* to, const void* from, int64_t bytes,
-                              void* stream) {
-  absl::Status copied = gpu_->Copy(to, from, bytes, stream);
-  if (copied.ok()) return gpu_->Record(piece->copied, stream);
-  pool_.Give(piece);
-  return copied;
-}
-
 absl::StatusOr<RowsOnGpu::Pending> RowsOnGpu::Copy(const RowsView& given) {
   const ConstTensorView& values = given.values;
   Pending pending{.rows = {given.rows.begin(), given.rows.end()}, .count = values.count, .dtype = values.dtype};
   if (values.count == 0) return pending;
   ASSIGN_OR_RETURN(pending.values, pool_.Take(values.bytes()));
-  RETURN_IF_ERROR(Queue(pending.values, pending.values->memory, values.data, values.bytes(), values.device.stream));
+  void* const memory = pending.values->memory.get();
+  RETURN_IF_ERROR(pool_.Copy(pending.values, memory, values.data, values.bytes(), values.device.stream));
   return pending;
 }
 
@@ -129,7 +121,7 @@ absl::StatusOr<bool> RowsOnGpu::Arrive(const std::vector<int>& places, RowExchan
   if (!there) return false;
   for (const int place : places) {
     for (const Pending& pending : TakePending(place)) {
-      const void* const values = pending.values != nullptr ? pending.values->memory : nullptr;
+      const void* const values = pending.values != nullptr ? pending.values->memory.get() : nullptr;
       exchange.Give(place, {pending.rows, {values, pending.count, pending.dtype}});
       if (pending.values != nullptr) pool_.Give(pending.values);
     }
@@ -154,8 +146,8 @@ absl::Status RowsOnGpu::BringOne(Gradient& gradient, const RowsView& rows) {
   if (bytes == 0) return absl::OkStatus();
   RETURN_IF_ERROR(MakeRoom(gradient, bytes));
   ASSIGN_OR_RETURN(device::PinnedPool::Piece* const piece, pool_.Take(bytes));
-  std::memcpy(piece->memory, rows.values.data, static_cast<size_t>(bytes));
-  RETURN_IF_ERROR(Queue(piece, gradient.result, piece->memory, bytes, gradient.stream));
+  std::memcpy(piece->memory.get(), rows.values.data, static_cast<size_t>(bytes));
+  RETURN_IF_ERROR(pool_.Copy(piece, gradient.result, piece->memory.get(), bytes, gradient.stream));
   pool_.Give(piece);
   return gpu_->Record(gradient.queued, gradient.stream);
 }

@@ -71,7 +71,6 @@ class RowsOnGpu {
   };
 
   absl::Status CheckHere(const Device& device) const;
-  absl::Status Queue(device::PinnedPool::Piece* piece, void* to, const void* from, int64_t bytes, void* stream);
   absl::StatusOr<Pending> Copy(const RowsView& given);
   absl::StatusOr<bool> AreThere(const std::vector<int>& places);
   std::vector<Pending> TakePending(int place);

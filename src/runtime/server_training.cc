@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "runtime/parameter_server_state.h"
 
 namespace gyre::internal {
 
@@ -37,8 +38,8 @@ absl::StatusOr<std::unique_ptr<ServerTraining>> ServerTraining::Create(Communica
 }
 
 absl::StatusOr<int> ServerTraining::Register(std::string_view name, std::span<float> weights,
-                                             std::span<const int64_t> shape) {
-  ASSIGN_OR_RETURN(const int index, client_->Register(name, weights, shape));
+                                             std::span<const int64_t> shape, const Device& device) {
+  ASSIGN_OR_RETURN(const int index, client_->Register(name, weights, shape, device));
   ready_.push_back(false);
   return index;
 }
@@ -50,7 +51,7 @@ absl::Status ServerTraining::Start() {
   return absl::OkStatus();
 }
 
-absl::Status ServerTraining::CheckAwaited(int index) const {
+absl::Status ServerTraining::CheckAwaitedLocked(int index) const {
   if (index < 0 || index >= std::ssize(ready_)) {
     return absl::InvalidArgumentError(absl::StrCat("there is no parameter ", index, " of ", ready_.size()));
   }
@@ -61,32 +62,32 @@ absl::Status ServerTraining::CheckAwaited(int index) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::span<float>> ServerTraining::Awaited(int index) {
+absl::Status ServerTraining::CheckAwaited(int index) {
   std::lock_guard lock(mutex_);
-  RETURN_IF_ERROR(CheckAwaited(index));
-  return client_->gradient(index);
+  return CheckAwaitedLocked(index);
 }
 
 absl::Status ServerTraining::Ready(int index) {
   std::lock_guard lock(mutex_);
-  RETURN_IF_ERROR(CheckAwaited(index));
+  RETURN_IF_ERROR(CheckAwaitedLocked(index));
   ready_[static_cast<size_t>(index)] = true;
   return absl::OkStatus();
 }
 
-absl::Status ServerTraining::ReadyCopy(int index, std::span<const float> gradient) {
-  ASSIGN_OR_RETURN(const std::span<float> own, Awaited(index));
-  if (own.size() != gradient.size()) {
+absl::Status ServerTraining::ReadyCopy(int index, std::span<const float> gradient, const Device& device) {
+  RETURN_IF_ERROR(CheckAwaited(index));
+  const size_t own = client_->gradient(index).size();
+  if (own != gradient.size()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a gradient of ", gradient.size(), " elements for parameter ", index, ", which has ", own.size()));
+        absl::StrCat("a gradient of ", gradient.size(), " elements for parameter ", index, ", which has ", own));
   }
-  std::ranges::copy(gradient, own.begin());
+  RETURN_IF_ERROR(client_->state_->Give(index, gradient, device));
   return Ready(index);
 }
 
 absl::Status ServerTraining::Missing(int index) {
-  ASSIGN_OR_RETURN(const std::span<float> own, Awaited(index));
-  std::ranges::fill(own, 0.0f);
+  RETURN_IF_ERROR(CheckAwaited(index));
+  RETURN_IF_ERROR(client_->state_->GiveZeros(index));
   return Ready(index);
 }
 
@@ -105,14 +106,10 @@ absl::StatusOr<StepSummary> ServerTraining::Step() {
   const auto begin = std::chrono::steady_clock::now();
   RETURN_IF_ERROR(TakeAllReady());
   StepSummary summary;
-  const auto scale = static_cast<float>(scale_);
   for (int index = 0; index < std::ssize(ready_); ++index) {
-    const std::span<float> gradient = client_->gradient(index);
-    summary.bytes += static_cast<int64_t>(gradient.size_bytes());
-    if (scale == 1) continue;
-    for (float& value : gradient) value *= scale;
+    summary.bytes += static_cast<int64_t>(client_->gradient(index).size_bytes());
   }
-  RETURN_IF_ERROR(client_->PushPull());
+  RETURN_IF_ERROR(client_->state_->PushPull(static_cast<float>(scale_)));
   summary.step = client_->step();
   const int64_t before = std::exchange(pushed_, client_->pushed_bytes());
   const int64_t rows_before = std::exchange(pushed_rows_, client_->pushed_row_bytes());

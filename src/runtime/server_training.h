@@ -13,6 +13,7 @@
 #include "gyre/communicator.h"
 #include "gyre/parameter_server.h"
 #include "gyre/reducer.h"
+#include "gyre/tensor.h"
 
 namespace gyre::internal {
 
@@ -26,12 +27,14 @@ class ServerTraining {
 
   ParameterServerClient& client() { return *client_; }
 
-  absl::StatusOr<int> Register(std::string_view name, std::span<float> weights, std::span<const int64_t> shape);
+  absl::StatusOr<int> Register(std::string_view name, std::span<float> weights, std::span<const int64_t> shape,
+                               const Device& device);
   absl::Status Start();
 
   // kFailedPrecondition: before Start, or for the second time in a step; the gradient is then what it was.
+  // kInvalidArgument also for a gradient that is elsewhere than the weights.
   absl::Status Ready(int index);
-  absl::Status ReadyCopy(int index, std::span<const float> gradient);
+  absl::Status ReadyCopy(int index, std::span<const float> gradient, const Device& device);
   absl::Status Missing(int index);
 
   // Pushes the gradients, all of which must be ready or missing, and pulls the weights of the next step.
@@ -41,11 +44,11 @@ class ServerTraining {
   ServerTraining(std::unique_ptr<ParameterServerClient> client, double scale)
       : client_(std::move(client)), scale_(scale) {}
   absl::Status TakeAllReady();
-  absl::Status CheckAwaited(int index) const;           // REQUIRES: mutex_
-  absl::StatusOr<std::span<float>> Awaited(int index);  // its gradient
+  absl::Status CheckAwaited(int index);
+  absl::Status CheckAwaitedLocked(int index) const;  // REQUIRES: mutex_
 
   const std::unique_ptr<ParameterServerClient> client_;
-  const double scale_;                    // of what is pushed
+  const double scale_;                    // of gradients that are pushed
   int64_t pushed_ = 0, pushed_rows_ = 0;  // bytes of all steps before
   std::mutex mutex_;
   bool started_ = false;

@@ -105,10 +105,10 @@ TEST_P(PackerTest, PinnedPiecesAreUsedAgain) {
   EXPECT_EQ(*pool.Take(1), small);
   const std::vector<char> some(10'000, 'x');
   void* const there = Put(some);
-  ASSERT_THAT(gpu_->Copy(large->memory, there, 10'000, stream_), IsOk());
+  ASSERT_THAT(gpu_->Copy(large->memory.get(), there, 10'000, stream_), IsOk());
   ASSERT_THAT(gpu_->Record(large->copied, stream_), IsOk());
   ASSERT_THAT(gpu_->Synchronize(stream_), IsOk());
-  EXPECT_EQ(std::memcmp(large->memory, some.data(), some.size()), 0);
+  EXPECT_EQ(std::memcmp(large->memory.get(), some.data(), some.size()), 0);
   pool.Give(small);
   pool.Give(large);
 }
@@ -141,7 +141,7 @@ TEST(PinnedPool, APieceIsNobodysUntilItsCopyWasDone) {
     PinnedPool::Piece* const piece = *pool.Take(100);
     gpu->Stall(true);
     std::vector<char> some(100, 'x');
-    ASSERT_THAT(gpu->Copy(piece->memory, some.data(), 100, stream), IsOk());
+    ASSERT_THAT(gpu->Copy(piece->memory.get(), some.data(), 100, stream), IsOk());
     ASSERT_THAT(gpu->Record(piece->copied, stream), IsOk());
     pool.Give(piece);
     PinnedPool::Piece* const another = *pool.Take(100);

@@ -87,13 +87,17 @@ inline std::vector<std::shared_ptr<device::FakeGpu>> GpusOf(const HostSizes& hos
   return gpus;
 }
 
-inline void RunOnGpus(const HostSizes& hosts, unsigned seed, const std::function<void(GpuRank&)>& body,
-                      Owner owner = Owner::kRank) {
+// `adapt`: what ranks' options are besides.
+inline void RunOnGpus(
+    const HostSizes& hosts, unsigned seed, const std::function<void(GpuRank&)>& body, Owner owner = Owner::kRank,
+    const std::function<void(RuntimeOptions&)>& adapt = [](RuntimeOptions&) {}) {
   const auto of_ranks = GpusOf(hosts, seed, owner);
   std::barrier arrivals(std::ssize(of_ranks));
   RunThreads(static_cast<int>(of_ranks.size()), [&](const Rank& rank) {
     const absl::Cleanup drop = [&] { arrivals.arrive_and_drop(); };
-    GpuRank one{.rank = rank, .runtime = JoinJob(rank, JobOptions(rank, hosts)), .arrivals = &arrivals};
+    RuntimeOptions options = JobOptions(rank, hosts);
+    adapt(options);
+    GpuRank one{.rank = rank, .runtime = JoinJob(rank, options), .arrivals = &arrivals};
     ASSERT_NE(one.runtime, nullptr);
     const auto& gpu = of_ranks[static_cast<size_t>(rank.rank)];
     one.gpu = gpu.get();

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <limits>
 #include <memory>
 #include <span>
@@ -371,20 +370,6 @@ TEST(GpuOptimizerTest, HostAndGpuAreNotMixed) {
                 IsOk());
     EXPECT_THAT(mixed->Start(), MatchesStatus(StatusCode::kInvalidArgument, "on a GPU"));
   });
-}
-
-TEST(GpuOptimizerTest, ParameterServersTakeWeightsOnTheHost) {
-  ASSERT_EQ(setenv("GYRE_STRATEGY", "ps,servers=127.0.0.1:1", 1), 0);
-  RunOnGpus({1}, 1, [](GpuRank& rank) {
-    auto tensor = rank.Tensor(DType::kF32, 10, rank.stream);
-    const std::vector<int64_t> shape = {10};
-    auto optimizer = DistributedOptimizer::Create(rank.world(), Sgd{}).value();
-    EXPECT_THAT(optimizer->Register("w", Replica::Span(tensor.view), shape, rank.device()),
-                MatchesStatus(StatusCode::kUnimplemented, "weights \"w\" are on a GPU"));
-    EXPECT_THAT(optimizer->Ready(0, Replica::Span(tensor.view), rank.device()),
-                MatchesStatus(StatusCode::kUnimplemented, "gradients on the host"));
-  });
-  unsetenv("GYRE_STRATEGY");
 }
 
 }  // namespace

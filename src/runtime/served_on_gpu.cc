@@ -1,0 +1,161 @@
+#include "runtime/served_on_gpu.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "device/gpu_wait.h"
+
+namespace gyre::internal {
+
+namespace {
+
+constexpr size_t kAlignment = 64;  // floats that gradients on the GPU begin on multiples of
+
+size_t Extent(size_t count) {
+  return (count + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+int64_t Bytes(size_t floats) {
+  return static_cast<int64_t>(floats * sizeof(float));
+}
+
+float* Floats(const device::PinnedMemory& memory) {
+  return reinterpret_cast<float*>(memory.get());
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ServedOnGpu>> ServedOnGpu::Create(std::shared_ptr<device::Gpu> gpu,
+                                                                 std::vector<Tensor> tensors, size_t gradients) {
+  std::unique_ptr<ServedOnGpu> served(new ServedOnGpu(std::move(gpu), std::move(tensors)));
+  RETURN_IF_ERROR(served->Open(gradients));
+  return served;
+}
+
+ServedOnGpu::ServedOnGpu(std::shared_ptr<device::Gpu> gpu, std::vector<Tensor> tensors) : gpu_(std::move(gpu)) {
+  for (Tensor& tensor : tensors) {
+    streams_.insert(tensor.stream);
+    slots_.push_back({.tensor = std::move(tensor)});
+  }
+}
+
+absl::Status ServedOnGpu::Open(size_t gradients) {
+  ASSIGN_OR_RETURN(probe_, gpu_->CreateEvent());
+  RETURN_IF_ERROR(CheckStreams());
+  size_t weights = 0, aligned = 0;
+  for (Slot& slot : slots_) {
+    ASSIGN_OR_RETURN(slot.queued, gpu_->CreateEvent());
+    weights += slot.tensor.weights.size();
+    aligned += Extent(slot.tensor.weights.size());
+  }
+  ASSIGN_OR_RETURN(mirrors_, device::AllocatePinned(gpu_, Bytes(weights)));
+  ASSIGN_OR_RETURN(host_gradients_, device::AllocatePinned(gpu_, Bytes(gradients)));
+  all_gradients_ = {Floats(host_gradients_), gradients};
+  std::ranges::fill(all_gradients_, 0.0f);
+  ASSIGN_OR_RETURN(gradients_, gpu_->Allocate(Bytes(std::max(aligned, kAlignment))));
+  float* mirror = Floats(mirrors_);
+  auto* gradient = static_cast<float*>(gradients_);
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    const size_t count = slot.tensor.weights.size();
+    slot.mirror = {mirror, count};
+    slot.host_gradient = all_gradients_.data() + slot.tensor.gradient;
+    slot.gradient = gradient;
+    mirror += count;
+    gradient += Extent(count);
+    RETURN_IF_ERROR(GiveZeros(i));
+  }
+  return absl::OkStatus();
+}
+
+// Gpu::Free waits for work that uses the memory: all stays the process's where that does not end.
+ServedOnGpu::~ServedOnGpu() {
+  const auto deadline = std::chrono::steady_clock::now() + device::kLongestRest;
+  bool rests = true;
+  for (const Slot& slot : slots_) {
+    if (slot.queued == nullptr) continue;
+    const auto done = device::AwaitEvent(*gpu_, slot.queued, deadline);
+    rests = rests && done.ok() && *done;
+    gpu_->DestroyEvent(slot.queued);
+  }
+  if (probe_ != nullptr) gpu_->DestroyEvent(probe_);
+  if (rests) {
+    if (gradients_ != nullptr) gpu_->Free(gradients_);
+    return;
+  }
+  (void)mirrors_.release();         // NOLINT(bugprone-unused-return-value): the GPU still has it
+  (void)host_gradients_.release();  // NOLINT(bugprone-unused-return-value): likewise
+}
+
+absl::Status ServedOnGpu::CheckStreams() {
+  for (void* const stream : streams_) RETURN_IF_ERROR(gpu_->Record(probe_, stream));
+  return absl::OkStatus();
+}
+
+// --- To the host and back ---
+
+absl::Status ServedOnGpu::Copy(const Slot& slot, float* to, const float* from) {
+  if (slot.tensor.weights.empty()) return absl::OkStatus();
+  RETURN_IF_ERROR(gpu_->Copy(to, from, Bytes(slot.tensor.weights.size()), slot.tensor.stream));
+  return gpu_->Record(slot.queued, slot.tensor.stream);
+}
+
+absl::Status ServedOnGpu::Await(std::string_view what, TimePoint deadline) {
+  for (const Slot& slot : slots_) {
+    ASSIGN_OR_RETURN(const bool done, device::AwaitEvent(*gpu_, slot.queued, deadline));
+    if (done) continue;
+    return absl::DeadlineExceededError(absl::StrCat("GPU ", gpu_->ordinal(), " had not copied the ", ToAbsl(what),
+                                                    " of \"", absl::CHexEscape(slot.tensor.name),
+                                                    "\" to the host in time"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ServedOnGpu::FetchWeights(TimePoint deadline) {
+  RETURN_IF_ERROR(CheckStreams());
+  for (const Slot& slot : slots_) RETURN_IF_ERROR(Copy(slot, slot.mirror.data(), slot.tensor.weights.data()));
+  return Await("weights", deadline);
+}
+
+// A tensor's weights were sent on the same stream: what has read them is done when its gradient is there.
+absl::Status ServedOnGpu::FetchGradients(TimePoint deadline) {
+  RETURN_IF_ERROR(CheckStreams());
+  for (const Slot& slot : slots_) RETURN_IF_ERROR(Copy(slot, slot.host_gradient, slot.gradient));
+  return Await("gradient", deadline);
+}
+
+absl::Status ServedOnGpu::SendWeights() {
+  RETURN_IF_ERROR(CheckStreams());
+  for (const Slot& slot : slots_) RETURN_IF_ERROR(Copy(slot, slot.tensor.weights.data(), slot.mirror.data()));
+  return absl::OkStatus();
+}
+
+// --- Gradients that are not written where they are read ---
+
+// Behind what uses the tensor's own gradient on the stream of the weights, which is also in front of what comes there.
+absl::Status ServedOnGpu::Give(size_t tensor, std::span<const float> gradient, void* stream) {
+  const Slot& slot = slots_[tensor];
+  if (gradient.empty()) return absl::OkStatus();
+  void* const own = slot.tensor.stream;
+  RETURN_IF_ERROR(gpu_->Record(slot.queued, own));
+  if (stream != own) RETURN_IF_ERROR(gpu_->Wait(stream, slot.queued));
+  if (gradient.data() != slot.gradient) {
+    RETURN_IF_ERROR(gpu_->Copy(slot.gradient, gradient.data(), Bytes(gradient.size()), stream));
+  }
+  RETURN_IF_ERROR(gpu_->Record(slot.queued, stream));
+  return stream != own ? gpu_->Wait(own, slot.queued) : absl::OkStatus();
+}
+
+absl::Status ServedOnGpu::GiveZeros(size_t tensor) {
+  const Slot& slot = slots_[tensor];
+  if (slot.tensor.weights.empty()) return absl::OkStatus();
+  RETURN_IF_ERROR(gpu_->Record(slot.queued, slot.tensor.stream));
+  RETURN_IF_ERROR(gpu_->Zero(slot.gradient, Bytes(slot.tensor.weights.size()), slot.tensor.stream));
+  return gpu_->Record(slot.queued, slot.tensor.stream);
+}
+
+}  // namespace gyre::internal
