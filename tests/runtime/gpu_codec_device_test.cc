@@ -133,6 +133,30 @@ TEST_F(GpuCodecDeviceTest, WhatGoesDenseTakesAlongWhatWasKept) {
   }
 }
 
+// What is not finite counts as nothing, and is counted. The order in which squares are added up is the device's.
+TEST_F(GpuCodecDeviceTest, LooksAtGradientsAsTheHostDoes) {
+  const Gradients gradients = Make(*device_);
+  for (int step = 1; step <= 3; ++step) {
+    Put(gradients, step);
+    for (int bad = 0; bad < step; ++bad) {
+      gradients.bias[static_cast<size_t>(3 * bad)] = bad == 0 ? std::numeric_limits<float>::infinity() : std::nanf("");
+    }
+    const std::vector<std::span<const float>> both = {gradients.matrix, gradients.bias};
+    const auto host = MakeHostDevice();
+    ASSERT_THAT(host->Look(both), IsOk());
+    const CodecDevice::Facts expected = host->Looked();
+    ASSERT_THAT(device_->Look(both), IsOk());
+    EXPECT_THAT(device_->Awaited(), testing::HasSubstr("GPU 0 of rank 3 had not looked at all gradients"));
+    ASSERT_THAT(Await([&] { return device_->Done(); }), IsOk());
+    const CodecDevice::Facts found = device_->Looked();
+    EXPECT_EQ(found.non_finite, (std::vector<int64_t>{0, step}));
+    EXPECT_EQ(found.non_finite, expected.non_finite);
+    EXPECT_GT(expected.squares, 100);
+    EXPECT_NEAR(found.squares, expected.squares, 1e-12 * expected.squares);
+    EXPECT_THAT(device_->Awaited(), testing::HasSubstr("had not brought compressed gradients"));
+  }
+}
+
 // Buckets that the model keeps dense cost no memory for choices that nobody makes.
 TEST_F(GpuCodecDeviceTest, WhatGoesDenseTakesNoMemoryWithoutMomentum) {
   const Gradients gradients = Make(*device_);

@@ -54,7 +54,8 @@ cudaError_t LaunchReduce(DType dtype, ReduceOp op, const Operands& operands, int
 cudaError_t LaunchCountNonFinite(const void* data, DType dtype, int64_t count, uint64_t* found, int multiprocessors,
                                  cudaStream_t stream);
 
-cudaError_t LaunchAddSquares(const void* data, DType dtype, int64_t count, double* parts, cudaStream_t stream);
+cudaError_t LaunchAddSquares(const void* data, DType dtype, int64_t count, double* parts, uint64_t* non_finite,
+                             cudaStream_t stream);
 
 cudaError_t LaunchSelectLargest(const kernels::DgcTable& table, DType gradients, const kernels::DgcStep& step,
                                 int multiprocessors, cudaStream_t stream);
