@@ -48,7 +48,7 @@ absl::Status CheckSelection(DType gradients, const kernels::DgcStep& step) {
     return absl::InvalidArgumentError(
         absl::StrCat("a factor of ", step.factor, " and a scale of ", step.scale, ": both must be finite"));
   }
-  if (!step.select || (step.sparsity > 0 && step.sparsity < 1)) return absl::OkStatus();
+  if (!step.select || (step.sparsity >= 0 && step.sparsity < 1)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("a sparsity of ", step.sparsity));
 }
 

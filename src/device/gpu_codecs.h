@@ -50,7 +50,7 @@ class GpuCodecs {
 
   // A step of deep gradient compression of all of a table's tensors, whose gradients are of `gradients`: kF32, kF16 or
   // kBF16. What it does: device/kernels/dgc.h; who makes tables: device/gpu_dgc.h. kInvalidArgument: gradients of
-  // another type, a sparsity that is not of (0, 1) where the step chooses, a factor or scale that is not finite.
+  // another type, a sparsity that is not of [0, 1) where the step chooses, a factor or scale that is not finite.
   virtual absl::Status SelectLargest(const kernels::DgcTable& table, DType gradients, const kernels::DgcStep& step,
                                      Stream stream) = 0;
 

@@ -31,8 +31,7 @@ struct Missing {
   std::string operator()(const Dgc& dgc) const { return dgc.global ? "a global choice" : ""; }
   std::string operator()(const TopK& top) const {
     if (top.global) return "a global choice";
-    if (top.sampled) return "topk by a sample";
-    return top.sparsity > 0 ? "" : "topk of all elements";
+    return top.sampled ? "topk by a sample" : "";
   }
   std::string operator()(const RandomK& /*none*/) const { return "randomk"; }
   std::string operator()(const PowerSgd& /*none*/) const { return "powersgd"; }

@@ -135,6 +135,7 @@ const std::vector<Case> kCases = {
     {"Sign", Sign{}},
     {"Ternary", Ternary{.seed = 5}},
     {"TopK", TopK{.sparsity = 0.9}},
+    {"TopKOfAll", TopK{.sparsity = 0, .values = ValueType::kBF16}},
     {"TopKInHalves", TopK{.sparsity = 0.95, .values = ValueType::kF16}},
     {"Dgc", Dgc{.sparsity = 0.9}},
     {"DgcInBrains", Dgc{.sparsity = 0.97, .values = ValueType::kBF16}},
@@ -279,7 +280,6 @@ TEST(GpuCompression, WhatThereIsNotIsRefusedWithWords) {
     EXPECT_THAT(start(RandomK{}), unimplemented("randomk"));
     EXPECT_THAT(start(TopK{.sampled = true}), unimplemented("by a sample"));
     EXPECT_THAT(start(TopK{.global = true}), unimplemented("a global choice"));
-    EXPECT_THAT(start(TopK{.sparsity = 0}), unimplemented("of all elements"));
     EXPECT_THAT(start(Dgc{.global = true}), unimplemented("a global choice"));
   });
 }
