@@ -33,7 +33,6 @@ struct Missing {
     if (top.global) return "a global choice";
     return top.sampled ? "topk by a sample" : "";
   }
-  std::string operator()(const RandomK& /*none*/) const { return "randomk"; }
   std::string operator()(const PowerSgd& /*none*/) const { return "powersgd"; }
   template <typename Quantised>
   std::string operator()(const Quantised& /*all are there*/) const {
@@ -76,7 +75,7 @@ absl::Status GpuCodecDevice::Takes(const Compression& compression) const {
   if (missing.empty()) return absl::OkStatus();
   return absl::UnimplementedError(
       absl::StrCat("compression of gradients on a GPU does not have ", missing,
-                   ": it has fp16, bf16, fp8, int8, int4, sign, ternary, topk, and dgc; or have the "
+                   ": it has fp16, bf16, fp8, int8, int4, sign, ternary, topk, randomk, and dgc; or have the "
                    "gradients on the host"));
 }
 

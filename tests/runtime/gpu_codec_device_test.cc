@@ -106,7 +106,8 @@ class GpuCodecDeviceTest : public testing::Test {
 TEST_F(GpuCodecDeviceTest, WhatGoesDenseTakesAlongWhatWasKept) {
   for (const Compression& compression :
        {Compression(Int8{}), Compression(Ternary{}), Compression(TopK{.sparsity = 0.9}),
-        Compression(Dgc{.sparsity = 0.9}), Compression(Dgc{.sparsity = 0.95, .values = ValueType::kF16})}) {
+        Compression(RandomK{.sparsity = 0.8}), Compression(Dgc{.sparsity = 0.9}),
+        Compression(Dgc{.sparsity = 0.95, .values = ValueType::kF16})}) {
     SCOPED_TRACE(std::string(CompressionName(compression)));
     std::vector<std::vector<float>> results[2];
     std::vector<std::byte> saved[2];
@@ -176,8 +177,9 @@ TEST_F(GpuCodecDeviceTest, ManyRanksAddUpAllPayloads) {
   std::iota(hosts.begin(), hosts.end(), 0);
   ExchangeSettings settings = Settings();
   settings.most_gathered = std::numeric_limits<int>::max();
-  for (const Compression& compression : {Compression(Dgc{.sparsity = 0.9, .values = ValueType::kBF16}),
-                                         Compression(Int4{}), Compression(TopK{.sparsity = 0.99})}) {
+  for (const Compression& compression :
+       {Compression(Dgc{.sparsity = 0.9, .values = ValueType::kBF16}), Compression(Int4{}),
+        Compression(TopK{.sparsity = 0.99}), Compression(RandomK{.sparsity = 0.95})}) {
     ExchangeWorld on_host(compression, settings, hosts);
     ExchangeWorld on_gpu(compression, settings, hosts, nullptr,
                          [&](int rank) { return MakeGpuDevice(opened_, stream_, rank, kTimeout); });
@@ -305,6 +307,30 @@ TEST_F(GpuCodecDeviceTest, DamagedPayloadsAreNamedWithTheirRank) {
     EXPECT_THAT(Await([&] { return (*encoder)->Ready(); }),
                 MatchesStatus(StatusCode::kDataLoss, "from rank 2: matrix: sparse payload: damaged"));
   }
+}
+
+// Which the processor reads before the GPU has any of them: not even those before it are added.
+TEST_F(GpuCodecDeviceTest, DamagedRandomPayloadsAddNothing) {
+  const Gradients gradients = Make(*device_);
+  Put(gradients, 1);
+  auto encoder = *device_->MakeSparseEncoder(RandomK{.sparsity = 0.9}, Settings(), HostPieces(std::vector<int>{0}));
+  encoder->BeginStep(1, 0);
+  SparseEncoding own{.part = gradients.part()};
+  ASSERT_THAT(encoder->Begin(own), IsOk());
+  ASSERT_THAT(Await([&] { return encoder->Ready(); }), IsOk());
+  EXPECT_FALSE(encoder->EncodeNext(own));
+  const auto payload = std::span<const std::byte>(own.payloads).subspan(sizeof(SparseEncoding::Length));
+  ASSERT_EQ(payload.size(), 24 + kCount / 10 * sizeof(float));
+  const std::vector<float> before = Get(gradients.matrix);
+  for (const size_t bytes : {payload.size() - 1, size_t{13}, size_t{0}}) {
+    const std::vector<SparseAddend> both = {{0, 0, gradients.matrix, payload},
+                                            {2, 0, gradients.matrix, payload.first(bytes)}};
+    EXPECT_THAT(encoder->Add(both), MatchesStatus(StatusCode::kDataLoss, "from rank 2: matrix: random payload"));
+    EXPECT_EQ(Get(gradients.matrix), before);
+  }
+  ASSERT_THAT(encoder->Add(std::vector<SparseAddend>{{0, 0, gradients.matrix, payload}}), IsOk());
+  const auto sums = Get(gradients.matrix);
+  EXPECT_EQ(std::ranges::count_if(sums, [](float value) { return value != 0; }), kCount / 10);
 }
 
 TEST_F(GpuCodecDeviceTest, StateOfAnotherKindChangesNothing) {

@@ -137,6 +137,7 @@ const std::vector<Case> kCases = {
     {"TopK", TopK{.sparsity = 0.9}},
     {"TopKOfAll", TopK{.sparsity = 0, .values = ValueType::kBF16}},
     {"TopKInHalves", TopK{.sparsity = 0.95, .values = ValueType::kF16}},
+    {"RandomK", RandomK{.sparsity = 0.9, .seed = 7}},
     {"Dgc", Dgc{.sparsity = 0.9}},
     {"DgcInBrains", Dgc{.sparsity = 0.97, .values = ValueType::kBF16}},
     {"DgcNesterov", Dgc{.sparsity = 0.9, .nesterov = true, .factor_masking = false}},
@@ -184,7 +185,8 @@ TEST_P(GpuCompressionTest, GoesOnFromItsStateOnEither) {
     ASSERT_THAT(second.gpu->RestoreCompression(all), IsOk());
     ASSERT_THAT(second.host->RestoreCompression(all), IsOk());
     EXPECT_TRUE(second.gpu->SaveCompression() == saved);
-    const bool steps_differ = std::holds_alternative<Ternary>(options.compression.value());
+    const bool steps_differ = std::holds_alternative<Ternary>(options.compression.value()) ||
+                              std::holds_alternative<RandomK>(options.compression.value());
     const auto* const dgc = std::get_if<Dgc>(&*options.compression);
     Results went_on, began_anew;
     ASSERT_NO_FATAL_FAILURE(first.Step(4, &went_on));
@@ -277,7 +279,6 @@ TEST(GpuCompression, WhatThereIsNotIsRefusedWithWords) {
     };
     const auto unimplemented = [](const char* what) { return MatchesStatus(StatusCode::kUnimplemented, what); };
     EXPECT_THAT(start(PowerSgd{}), unimplemented("does not have powersgd: it has fp16"));
-    EXPECT_THAT(start(RandomK{}), unimplemented("randomk"));
     EXPECT_THAT(start(TopK{.sampled = true}), unimplemented("by a sample"));
     EXPECT_THAT(start(TopK{.global = true}), unimplemented("a global choice"));
     EXPECT_THAT(start(Dgc{.global = true}), unimplemented("a global choice"));

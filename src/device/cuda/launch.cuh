@@ -75,4 +75,9 @@ cudaError_t LaunchEncodeSparse(std::span<const kernels::SparseEncoding> tensors,
                                cudaStream_t stream);
 cudaError_t LaunchDecodeAddSparse(std::span<const kernels::SparseDecoding> payloads, cudaStream_t stream);
 
+cudaError_t LaunchTakeRandom(const kernels::RandomChoice& choice, float* values, float* to, int multiprocessors,
+                             cudaStream_t stream);
+cudaError_t LaunchAddRandom(const kernels::RandomChoice& choice, const float* from, float scale, float* sum,
+                            int multiprocessors, cudaStream_t stream);
+
 }  // namespace gyre::device::cuda
