@@ -78,7 +78,7 @@ class GpuSparseEncoder final : public SparseEncoder {
 
   GpuCodecDevice& device_;
   const device::kernels::SparseValues values_;
-  std::optional<RandomK> random_;
+  std::optional<RandomK> random_;                 // elements are drawn by lot, and not chosen
   std::vector<compression::StateArrays> arrays_;  // by place
   std::map<std::vector<int>, Known> known_;       // by tensors of the part
   Places places_;                                 // of what Begin has begun
