@@ -9,6 +9,7 @@
 #include "compression/large_buffer.h"
 #include "compression/payload.h"
 #include "compression/selector.h"
+#include "device/kernels/random.h"
 
 namespace gyre::compression {
 
@@ -17,13 +18,6 @@ namespace {
 absl::Status CheckCount(std::span<const float> gradient, int64_t count) {
   if (static_cast<int64_t>(gradient.size()) == count) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("a gradient of ", gradient.size(), " elements, not ", count));
-}
-
-// SplitMix64's finalizer (Steele, Lea, Flood 2014).
-uint64_t Mix(uint64_t bits) {
-  bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9u;
-  bits = (bits ^ bits >> 27) * 0x94d049bb133111ebu;
-  return bits ^ bits >> 31;
 }
 
 class TopKCodec final : public Codec {
@@ -84,9 +78,6 @@ class TopKCodec final : public Codec {
   std::vector<float> sample_;
 };
 
-// After the payload's header: u64 seed, u32 how many, then as many floats.
-constexpr size_t kRandomHeaderBytes = kPayloadHeaderBytes + 12;
-
 class RandomKCodec final : public Codec {
  public:
   RandomKCodec(const RandomK& options, int64_t count) : options_(options), count_(count), kept_(count) {}
@@ -95,11 +86,9 @@ class RandomKCodec final : public Codec {
     RETURN_IF_ERROR(CheckCount(gradient, count_));
     Accumulate({.velocity = kept_.data(), .gradient = gradient.data()}, 0, count_);
     const int64_t sent = KeptCount(options_.sparsity, count_);
-    const uint64_t seed = Mix(options_.seed + static_cast<uint64_t>(step) * 0x9e3779b97f4a7c15u);
+    const uint64_t seed = RandomSeed(options_, step);
     out.resize(kRandomHeaderBytes + static_cast<size_t>(sent) * sizeof(float));
-    StoreHeader(out.data(), {PayloadKind::kRandom, 0, count_});
-    Store(&out[kPayloadHeaderBytes], seed);
-    Store(&out[kPayloadHeaderBytes + 8], static_cast<uint32_t>(sent));
+    StoreRandomHeader(out.data(), count_, seed, sent);
     for (int64_t i = 0; i < sent; ++i) {
       float& value = kept_.data()[RandomPosition(seed, i, sent, count_)];
       Store(out.data() + kRandomHeaderBytes + static_cast<size_t>(i) * sizeof(float), value);
@@ -119,10 +108,7 @@ class RandomKCodec final : public Codec {
 }  // namespace
 
 uint32_t RandomPosition(uint64_t seed, int64_t i, int64_t kept, int64_t count) {
-  const auto wide = static_cast<uint64_t>(count), part = static_cast<uint64_t>(i), parts = static_cast<uint64_t>(kept);
-  const uint64_t begin = wide * part / parts, end = wide * (part + 1) / parts;  // below 2^64: both are below 2^32
-  const uint64_t lot = Mix(seed + (part + 1) * 0x9e3779b97f4a7c15u) >> 32;
-  return static_cast<uint32_t>(begin + (lot * (end - begin) >> 32));
+  return static_cast<uint32_t>(device::kernels::PositionOf({seed, kept, count}, i));
 }
 
 int64_t KeptCount(double sparsity, int64_t count) {
@@ -138,9 +124,18 @@ std::unique_ptr<Codec> MakeRandomK(const RandomK& options, int64_t count) {
   return std::make_unique<RandomKCodec>(options, count);
 }
 
-absl::Status DecodeAddRandom(std::span<const std::byte> bytes, float scale, std::span<float> sum) {
+uint64_t RandomSeed(const RandomK& options, int64_t step) {
+  return device::kernels::Mix(options.seed + static_cast<uint64_t>(step) * 0x9e3779b97f4a7c15u);
+}
+
+void StoreRandomHeader(std::byte* to, int64_t count, uint64_t seed, int64_t sent) {
+  StoreHeader(to, {PayloadKind::kRandom, 0, count});
+  Store(to + kPayloadHeaderBytes, seed);
+  Store(to + kPayloadHeaderBytes + 8, static_cast<uint32_t>(sent));
+}
+
+absl::StatusOr<RandomPayload> ReadRandom(std::span<const std::byte> bytes, int64_t count) {
   const auto header = LoadHeader(bytes);
-  const auto count = static_cast<int64_t>(sum.size());
   if (!header || header->kind != PayloadKind::kRandom || header->detail != 0 || header->count != count ||
       count > int64_t{UINT32_MAX} || bytes.size() < kRandomHeaderBytes) {
     return absl::DataLossError("random payload: the header is none");
@@ -151,8 +146,15 @@ absl::Status DecodeAddRandom(std::span<const std::byte> bytes, float scale, std:
   if (sent > count || values.size() != static_cast<size_t>(sent) * sizeof(float)) {
     return absl::DataLossError(absl::StrCat("random payload: ", values.size(), " bytes for ", sent, " values"));
   }
-  for (int64_t i = 0; i < sent; ++i) {
-    sum[RandomPosition(seed, i, sent, count)] += scale * Load<float>(&values[static_cast<size_t>(i) * sizeof(float)]);
+  return RandomPayload{seed, sent, values};
+}
+
+absl::Status DecodeAddRandom(std::span<const std::byte> bytes, float scale, std::span<float> sum) {
+  const auto count = static_cast<int64_t>(sum.size());
+  ASSIGN_OR_RETURN(const RandomPayload payload, ReadRandom(bytes, count));
+  for (int64_t i = 0; i < payload.sent; ++i) {
+    const auto value = Load<float>(&payload.values[static_cast<size_t>(i) * sizeof(float)]);
+    sum[RandomPosition(payload.seed, i, payload.sent, count)] += scale * value;
   }
   return absl::OkStatus();
 }

@@ -103,10 +103,11 @@ class Gpu : public GpuAllocator {
   virtual absl::Status CountNonFinite(ConstTensorView view, uint64_t* found, Stream stream) = 0;
 
   // Adds to parts[0 .. kSquareParts - 1], which lie on the GPU, the squares of the elements, in double precision: which
-  // element goes where, and in which order, is the same on every GPU, so that equal elements give equal bits.
-  // kInvalidArgument for other than floating-point dtypes.
+  // element goes where, and in which order, is the same on every GPU, so that equal elements give equal bits. Where
+  // there is a counter `non_finite`, which lies there too, elements that are NaN or infinite are counted in it, and not
+  // in the sums. kInvalidArgument for other than floating-point dtypes.
   static constexpr int kSquareParts = 512, kSquareThreads = 256;  // parts; sums that each is the tree of
-  virtual absl::Status AddSquares(ConstTensorView view, double* parts, Stream stream) = 0;
+  virtual absl::Status AddSquares(ConstTensorView view, double* parts, uint64_t* non_finite, Stream stream) = 0;
 
   // One update of each tensor, which overlap nowhere: the bits that Optimizer gives on the host, but for the payloads
   // of NaNs.

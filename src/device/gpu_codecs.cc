@@ -39,6 +39,14 @@ absl::Status CheckSparse(int64_t count) {
   return absl::InvalidArgumentError(absl::StrCat("a sparse payload of a tensor of ", count, " elements"));
 }
 
+absl::Status CheckRandom(const kernels::RandomChoice& choice) {
+  if (choice.chosen >= 0 && choice.chosen <= choice.count && choice.count <= int64_t{UINT32_MAX}) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("a random choice of ", choice.chosen, " of ", choice.count, " elements"));
+}
+
 absl::Status CheckSelection(DType gradients, const kernels::DgcStep& step) {
   if (!Convertible(gradients)) {
     return absl::InvalidArgumentError(
@@ -48,7 +56,7 @@ absl::Status CheckSelection(DType gradients, const kernels::DgcStep& step) {
     return absl::InvalidArgumentError(
         absl::StrCat("a factor of ", step.factor, " and a scale of ", step.scale, ": both must be finite"));
   }
-  if (!step.select || (step.sparsity > 0 && step.sparsity < 1)) return absl::OkStatus();
+  if (!step.select || (step.sparsity >= 0 && step.sparsity < 1)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("a sparsity of ", step.sparsity));
 }
 

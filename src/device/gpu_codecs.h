@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "device/gpu.h"
 #include "device/kernels/dgc.h"
+#include "device/kernels/random.h"
 #include "device/kernels/sparse_decode.h"
 #include "gyre/dtype.h"
 
@@ -50,7 +51,7 @@ class GpuCodecs {
 
   // A step of deep gradient compression of all of a table's tensors, whose gradients are of `gradients`: kF32, kF16 or
   // kBF16. What it does: device/kernels/dgc.h; who makes tables: device/gpu_dgc.h. kInvalidArgument: gradients of
-  // another type, a sparsity that is not of (0, 1) where the step chooses, a factor or scale that is not finite.
+  // another type, a sparsity that is not of [0, 1) where the step chooses, a factor or scale that is not finite.
   virtual absl::Status SelectLargest(const kernels::DgcTable& table, DType gradients, const kernels::DgcStep& step,
                                      Stream stream) = 0;
 
@@ -62,6 +63,13 @@ class GpuCodecs {
   // Adds payloads to as many different tensors: what several ranks sent of one comes with a call each. Whoever asks for
   // a payload's fault finds it where it said, once the work has been done.
   virtual absl::Status DecodeAddSparse(std::span<const kernels::SparseDecoding> payloads, Stream stream) = 0;
+
+  // The values of a random payload (device/kernels/random.h): moves the chosen of `values`, which become 0, to `to`,
+  // one behind the other; and sum += scale * such values, where they were chosen. kInvalidArgument: a choice of more
+  // elements than there are, or of a tensor of 2^32 or more.
+  virtual absl::Status TakeRandom(const kernels::RandomChoice& choice, float* values, float* to, Stream stream) = 0;
+  virtual absl::Status AddRandom(const kernels::RandomChoice& choice, const float* from, float scale, float* sum,
+                                 Stream stream) = 0;
 };
 
 // Bytes of a payload of `count` elements, without its header.
@@ -79,6 +87,7 @@ int64_t MostSparseBytes(int64_t count, int64_t selected, kernels::SparseValues v
 absl::Status CheckQuantization(const float* gradient, const float* kept, int64_t count, const std::byte* out);
 absl::Status CheckDequantization(const std::byte* from);
 absl::Status CheckSparse(int64_t count);
+absl::Status CheckRandom(const kernels::RandomChoice& choice);
 absl::Status CheckSelection(DType gradients, const kernels::DgcStep& step);
 
 }  // namespace gyre::device

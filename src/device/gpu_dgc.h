@@ -2,8 +2,9 @@
 // those of compression::Selector, and so of compression::DgcTensor at sparsities above 0, to the bit but for the
 // payloads of NaNs; no step waits for the GPU.
 //
-// Not here: steps that send all of v (a sparsity of 0: accumulate with `select` false, and send v by other means), and
-// u of the chosen elements, which is cleared and not given out: who sends only some of them cannot restore it.
+// At a sparsity of 0 all that is not 0 is chosen, and u cleared there (compression::DgcTensor, which then sends all of
+// v, leaves u: accumulate with `select` false, and send v by other means). Not here: u of the chosen elements, which is
+// cleared and not given out: who sends only some of them cannot restore it.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +31,7 @@ struct GpuDgcTensor {
 
 struct GpuDgcOptions {
   DType gradients = DType::kF32;  // or kF16, kBF16
-  double least_sparsity = 0.999;  // of all steps that choose, above 0: what memory is taken for
+  double least_sparsity = 0.999;  // of all steps that choose: what memory is taken for
 };
 
 // What a step has chosen of a tensor: on the GPU, until the next step.
@@ -64,7 +65,7 @@ class GpuDgc {
   // The GPU hangs: its memory stays taken when the object goes.
   void Abandon() { memory_ = nullptr; }
 
-  // Accumulates all gradients, and chooses the largest of each tensor. kInvalidArgument: a sparsity that is 0 or below
+  // Accumulates all gradients, and chooses the largest of each tensor. kInvalidArgument: a sparsity below
   // least_sparsity, where it chooses; a factor or scale that is not finite.
   absl::Status Step(const kernels::DgcStep& step, Gpu::Stream stream);
 

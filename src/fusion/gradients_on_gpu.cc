@@ -282,7 +282,7 @@ absl::Status GradientsOnGpu::AwaitOwn(TimePoint deadline) {
 
 absl::StatusOr<GradientsOnGpu::Facts> GradientsOnGpu::Look(std::span<const Part> parts, TimePoint deadline) {
   RETURN_IF_ERROR(gpu_->Zero(squares_, kNumberBytes, stream_));
-  for (const Part& part : parts) RETURN_IF_ERROR(gpu_->AddSquares(BufferOf(part), squares_, stream_));
+  for (const Part& part : parts) RETURN_IF_ERROR(gpu_->AddSquares(BufferOf(part), squares_, nullptr, stream_));
   RETURN_IF_ERROR(AwaitOwn(deadline));  // what is copied to memory that is not pinned may block
   std::array<double, Gpu::kSquareParts> squares{};
   RETURN_IF_ERROR(gpu_->Copy(squares.data(), squares_, kNumberBytes, stream_));

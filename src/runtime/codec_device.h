@@ -95,6 +95,15 @@ class CodecDevice {
                                                                            const ExchangeSettings& settings,
                                                                            const HostPieces& pieces) = 0;
 
+  // Begins to look at gradients, for what a step has to know of them all before it changes anything: once Done says so,
+  // Looked has it. In this order; the bits of `squares` need not be those of another device.
+  struct Facts {
+    double squares = 0;                    // the sum of those of all finite elements
+    std::vector<int64_t> non_finite = {};  // by gradient: how many others there are
+  };
+  virtual absl::Status Look(std::span<const std::span<const float>> gradients) = 0;
+  virtual Facts Looked() = 0;
+
   // Whether all is here that was to be brought. Looks, and does not wait.
   virtual absl::StatusOr<bool> Done() = 0;
   virtual std::string Awaited() const = 0;  // what Done waits for: "GPU 0 of rank 1 had not ..."

@@ -11,7 +11,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
-#include "compression/accumulate.h"
 #include "runtime/compression_vote.h"
 #include "runtime/reducer_agreement.h"
 
@@ -59,6 +58,11 @@ struct Options {
 };
 
 constexpr std::string_view kAlways = ":always";
+
+bool Refuses(const Compression& compression) {
+  const auto* const dgc = std::get_if<Dgc>(&compression);
+  return dgc != nullptr && dgc->non_finite == Dgc::NonFinite::kRefuse;
+}
 
 // All ranks take the slowest's.
 absl::StatusOr<CodecSpeed> AgreeOnSpeed(Communicator& communicator, const CodecSpeed& own, const CallOptions& options) {
@@ -220,7 +224,9 @@ Compressor::Compressor(const CommunicatorState& ranks, CompressionRequest reques
       device_(std::move(device)),
       exchange_(std::move(exchange)),
       network_(network),
-      momentum_(std::holds_alternative<Dgc>(request_.compression)) {
+      momentum_(std::holds_alternative<Dgc>(request_.compression)),
+      refuses_(Refuses(request_.compression)),
+      looks_(exchange_->WantsNorm() || (refuses_ && !device_->on_host())) {
   if (exchange_->reduces_in_host()) network_ = OneRankAHost(network_, ranks_.team()->rails());
 }
 
@@ -283,6 +289,7 @@ double Compressor::SecondsOf(const fusion::Part& part) const {
 void Compressor::Restart(int64_t number) {
   step_ = number;
   begun_ = false;
+  looked_at_.clear();
   prepared_.assign(prepared_.size(), false);
   calls_ = 0;
   sent_bytes_ = 0;
@@ -300,23 +307,51 @@ ExchangePart Compressor::PartOf(const fusion::Part& part, const fusion::Gradient
   return result;
 }
 
-void Compressor::BeginStep(const std::vector<fusion::Part>& parts, const fusion::Gradients& gradients) {
-  double squares = 0;
+absl::StatusOr<bool> Compressor::LookAtAll(const std::vector<fusion::Part>& parts, const fusion::Gradients& gradients) {
+  if (begun_) return true;
+  if (looked_at_.empty()) RETURN_IF_ERROR(Look(parts, gradients));
+  ASSIGN_OR_RETURN(const bool done, device_->Done());
+  if (!done) return false;
+  const CodecDevice::Facts facts = device_->Looked();
+  if (refuses_) RETURN_IF_ERROR(CheckFinite(facts));
+  BeginStep(gradient_scale_ * std::sqrt(facts.squares));
+  return true;
+}
+
+absl::Status Compressor::Look(const std::vector<fusion::Part>& parts, const fusion::Gradients& gradients) {
+  std::vector<std::span<const float>> values;
   for (const fusion::Part& part : parts) {
-    if (!exchange_->WantsNorm() || part.dtype != DType::kF32) continue;
+    if (part.dtype != DType::kF32) continue;
     const ExchangePart all = PartOf(part, gradients);
     for (size_t i = 0; i < all.tensors.size(); ++i) {
-      if (covers(all.tensors[i])) squares += compression::SumOfSquares(all.values[i]).sum;
+      if (!covers(all.tensors[i])) continue;
+      looked_at_.push_back(all.tensors[i]);
+      values.emplace_back(all.values[i]);
     }
   }
-  exchange_->BeginStep(step_, gradient_scale_ * std::sqrt(squares));
+  return device_->Look(values);
+}
+
+// As compression::DgcTensor, which refuses them one by one.
+absl::Status Compressor::CheckFinite(const CodecDevice::Facts& facts) const {
+  for (size_t i = 0; i < looked_at_.size(); ++i) {
+    if (facts.non_finite[i] == 0) continue;
+    return absl::FailedPreconditionError(absl::StrCat(tensors_[static_cast<size_t>(looked_at_[i])].name, ": ",
+                                                      facts.non_finite[i],
+                                                      " elements of the gradient are NaN or infinite"));
+  }
+  return absl::OkStatus();
+}
+
+void Compressor::BeginStep(double norm) {
+  exchange_->BeginStep(step_, norm);
   begun_ = true;
 }
 
 absl::StatusOr<SequenceCall*> Compressor::Launch(size_t part, const std::vector<fusion::Part>& parts,
                                                  const fusion::Gradients& gradients,
                                                  std::chrono::milliseconds timeout) {
-  if (!begun_) BeginStep(parts, gradients);
+  if (!begun_) BeginStep(0);
   if (parts[part].dtype != DType::kF32) return nullptr;
   ExchangePart what = PartOf(parts[part], gradients);
   dense_ = !compressed_[part] || exchange_->dense_step();

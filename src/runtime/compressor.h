@@ -72,8 +72,15 @@ class Compressor {
   // Step `number` (1 the first) begins.
   void Restart(int64_t number);
 
-  // Nothing may be launched before all gradients are ready: it takes the norm of them all.
-  bool waits_for_all() const { return exchange_->WantsNorm(); }
+  // Nothing may be launched before all gradients are ready, and LookAtAll has said that it may: what a step sends takes
+  // the norm of them all, or is nothing where one is not finite.
+  bool waits_for_all() const { return looks_; }
+
+  // Whether the step may launch its parts. Begins to look at all gradients, which are in their buffers, the first time
+  // in a step; never waits. What it has yet to wait for then, Awaited says. An error is this rank's own:
+  //   kFailedPrecondition  a gradient is not finite and the options refuse it; nothing that is kept has changed
+  absl::StatusOr<bool> LookAtAll(const std::vector<fusion::Part>& parts, const fusion::Gradients& gradients);
+  std::string Awaited() const { return device_->Awaited(); }
 
   // The part's gradients are in its buffer, as Gradients::Prepare leaves them: the operation that exchanges them there,
   // whose clock is yet to be started; null: they go dense, with what was kept of them. An error is this rank's own.
@@ -108,7 +115,9 @@ class Compressor {
   double SecondsOf(const fusion::Part& part) const;
   ExchangePart PartOf(const fusion::Part& part, const fusion::Gradients& gradients) const;
   absl::StatusOr<SequenceCall*> Begin(ExchangePart part, std::chrono::milliseconds timeout);
-  void BeginStep(const std::vector<fusion::Part>& parts, const fusion::Gradients& gradients);
+  absl::Status Look(const std::vector<fusion::Part>& parts, const fusion::Gradients& gradients);
+  absl::Status CheckFinite(const CodecDevice::Facts& facts) const;
+  void BeginStep(double norm);
 
   const CommunicatorState& ranks_;
   const CompressionRequest request_;
@@ -117,11 +126,14 @@ class Compressor {
   const std::unique_ptr<CompressedExchange> exchange_;
   NetworkShape network_;
   const bool momentum_;
+  const bool refuses_;         // what is not finite, before the step sends anything
+  const bool looks_;           // at all gradients first
   double gradient_scale_ = 1;  // of what is given, for its norm
   CodecSpeed speed_;
   std::vector<bool> compressed_;  // by part
   std::vector<bool> prepared_;    // likewise: Prepare has nothing left to do in this step
   int64_t step_ = 0;
+  std::vector<int> looked_at_;  // those that a look is under way at, or was; empty before
   bool begun_ = false;
   std::optional<SequenceCall> call_;
   bool dense_ = false;  // call_ is of a part that goes dense

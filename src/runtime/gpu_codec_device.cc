@@ -1,6 +1,7 @@
 #include "runtime/gpu_codec_device.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,20 +24,15 @@ static_assert(static_cast<int>(PayloadKind::kF32) == static_cast<int>(Quantizer:
 static_assert(static_cast<int>(PayloadKind::kInt8) == static_cast<int>(Quantizer::kInt8));
 static_assert(static_cast<int>(PayloadKind::kTernary) == static_cast<int>(Quantizer::kTernary));
 
+constexpr auto kSquareBytes = int64_t{device::Gpu::kSquareParts * sizeof(double)};
+
 // What a codec asks for that kernels do not do; nothing: they do all of it.
 struct Missing {
-  std::string operator()(const Dgc& dgc) const {
-    if (dgc.global) return "a global choice";
-    if (dgc.clip > 0) return "dgc's clip";
-    if (dgc.non_finite == Dgc::NonFinite::kRefuse) return "dgc that refuses what is not finite";
-    return "";
-  }
+  std::string operator()(const Dgc& dgc) const { return dgc.global ? "a global choice" : ""; }
   std::string operator()(const TopK& top) const {
     if (top.global) return "a global choice";
-    if (top.sampled) return "topk by a sample";
-    return top.sparsity > 0 ? "" : "topk of all elements";
+    return top.sampled ? "topk by a sample" : "";
   }
-  std::string operator()(const RandomK& /*none*/) const { return "randomk"; }
   std::string operator()(const PowerSgd& /*none*/) const { return "powersgd"; }
   template <typename Quantised>
   std::string operator()(const Quantised& /*all are there*/) const {
@@ -67,6 +63,7 @@ GpuCodecDevice::GpuCodecDevice(OpenedGpu opened, device::Gpu::Stream stream, std
     : opened_(std::move(opened)), stream_(stream), name_(std::move(name)), timeout_(timeout) {}
 
 GpuCodecDevice::~GpuCodecDevice() {
+  looks_.reset();  // while all that it uses is there
   if (!memory_.empty() && Rests()) {
     for (void* const memory : memory_) gpu().Free(memory);
   }
@@ -78,7 +75,7 @@ absl::Status GpuCodecDevice::Takes(const Compression& compression) const {
   if (missing.empty()) return absl::OkStatus();
   return absl::UnimplementedError(
       absl::StrCat("compression of gradients on a GPU does not have ", missing,
-                   ": it has fp16, bf16, fp8, int8, int4, sign, ternary, topk, and dgc without clip; or have the "
+                   ": it has fp16, bf16, fp8, int8, int4, sign, ternary, topk, randomk, and dgc; or have the "
                    "gradients on the host"));
 }
 
@@ -143,6 +140,32 @@ absl::StatusOr<std::unique_ptr<SparseEncoder>> GpuCodecDevice::MakeSparseEncoder
   return GpuSparseEncoder::Create(*this, compression, settings, pieces);
 }
 
+// --- Looking ---
+
+absl::Status GpuCodecDevice::Look(std::span<const std::span<const float>> gradients) {
+  if (looks_ == nullptr) looks_ = MakeParcel();
+  const auto counters = std::ssize(gradients) * int64_t{sizeof(uint64_t)};
+  RETURN_IF_ERROR(looks_->Resize(kSquareBytes + counters));
+  RETURN_IF_ERROR(Named(gpu().Zero(looks_->there(), looks_->size(), stream_)));
+  auto* const squares = reinterpret_cast<double*>(looks_->there());
+  auto* counter = reinterpret_cast<uint64_t*>(looks_->there() + kSquareBytes);
+  for (const std::span<const float> gradient : gradients) {
+    const ConstTensorView view(gradient.data(), std::ssize(gradient), DType::kF32);
+    RETURN_IF_ERROR(Named(gpu().AddSquares(view, squares, counter++, stream_)));
+  }
+  looking_ = true;
+  return looks_->Bring();
+}
+
+CodecDevice::Facts GpuCodecDevice::Looked() {
+  looking_ = false;
+  const auto* const squares = reinterpret_cast<const double*>(looks_->here());
+  const auto* const counters = reinterpret_cast<const uint64_t*>(looks_->here() + kSquareBytes);
+  const auto gradients = (looks_->size() - kSquareBytes) / int64_t{sizeof(uint64_t)};
+  return {.squares = std::accumulate(squares, squares + device::Gpu::kSquareParts, 0.0),
+          .non_finite = std::vector<int64_t>(counters, counters + gradients)};
+}
+
 // --- Waiting ---
 
 absl::StatusOr<bool> GpuCodecDevice::Done() {
@@ -156,8 +179,9 @@ absl::StatusOr<bool> GpuCodecDevice::Done() {
 }
 
 std::string GpuCodecDevice::Awaited() const {
-  return absl::StrCat(name_, " had not brought compressed gradients to the host, or not begun with what was queued ",
-                      "before");
+  return absl::StrCat(
+      name_, looking_ ? " had not looked at all gradients" : " had not brought compressed gradients to the host",
+      ", or not begun with what was queued before");
 }
 
 absl::Status GpuCodecDevice::AwaitQueued(TimePoint deadline) {

@@ -46,6 +46,8 @@ class GpuCodecDevice final : public CodecDevice {
   absl::StatusOr<std::unique_ptr<SparseEncoder>> MakeSparseEncoder(const Compression& compression,
                                                                    const ExchangeSettings& settings,
                                                                    const HostPieces& pieces) override;
+  absl::Status Look(std::span<const std::span<const float>> gradients) override;
+  Facts Looked() override;
   absl::StatusOr<bool> Done() override;
   std::string Awaited() const override;
   absl::StatusOr<std::vector<std::byte>> Save(std::span<const compression::StateArrays> codecs) override;
@@ -84,6 +86,8 @@ class GpuCodecDevice final : public CodecDevice {
   std::vector<void*> memory_;  // all that was allocated
   std::span<float> scratch_;
   std::vector<device::Gpu::Event> awaited_;
+  std::unique_ptr<Parcel> looks_;  // Gpu::kSquareParts sums, and a counter for each gradient; null before the first
+  bool looking_ = false;           // from Look to Looked
   device::Gpu::Event queued_ = nullptr;  // of AwaitQueued; made when it is first needed
   std::optional<bool> rests_;
   std::optional<CodecSpeed> speed_;

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "compression/codec.h"
 #include "compression/payload.h"
+#include "compression/sparse_codec.h"
 #include "device/gpu_codecs.h"
 #include "device/pack_table.h"
 
@@ -18,6 +19,7 @@ using device::kernels::SparseDecoding;
 using device::kernels::SparseValues;
 
 constexpr int64_t kFloat = sizeof(float);
+constexpr auto kRandomHeader = int64_t{compression::kRandomHeaderBytes};
 constexpr double kSomeSparsity = 0.999;  // of memory for steps that never come
 
 static_assert(static_cast<int>(ValueType::kF16) == static_cast<int>(SparseValues::kF16));
@@ -51,7 +53,9 @@ GpuSparseEncoder::GpuSparseEncoder(GpuCodecDevice& device, const Compression& co
       outgoing_(device.MakeParcel()),
       incoming_(device.MakeParcel()),
       plain_results_(device.MakeParcel()),
-      faults_(device.MakeParcel()) {}
+      faults_(device.MakeParcel()) {
+  if (const auto* const random = std::get_if<RandomK>(&compression)) random_ = *random;
+}
 
 // Of a covered gradient u, where there is momentum, and v.
 absl::Status GpuSparseEncoder::Open() {
@@ -97,7 +101,7 @@ absl::Status GpuSparseEncoder::MakeSelector(const ExchangePart& part, Known& kno
                        .count = std::ssize(part.values[i])});
   }
   if (tensors.empty()) return absl::OkStatus();
-  const double least = LeastSparsity();
+  const double least = random_ ? 1 : LeastSparsity();
   auto made = device::GpuDgc::Create(device_.gpu(), tensors, {.least_sparsity = least < 1 ? least : kSomeSparsity});
   if (!made.ok()) return device_.Named(Annotate(made.status(), "what gradients' elements are chosen by"));
   known.selector = *std::move(made);
@@ -140,11 +144,17 @@ GpuSparseEncoder::Places GpuSparseEncoder::PlacesOf(const ExchangePart& part, co
   places.sizes = places.kept + (known.plain_kept != nullptr ? Aligned(known.plain_count * kFloat) : 0);
   places.end = places.sizes + Aligned(std::ssize(known.covered) * int64_t{sizeof(uint64_t)});
   for (const size_t i : known.covered) {
-    const int64_t count = std::ssize(part.values[i]);
     places.payloads.push_back(places.end);
-    places.end += Aligned(device::MostSparseBytes(count, Wanted(part.tensors[i]), values_));
+    places.end += Aligned(MostBytes(part.tensors[i]));
   }
   return places;
+}
+
+// Of its payload; exactly so many where elements are drawn by lot.
+int64_t GpuSparseEncoder::MostBytes(int tensor) const {
+  const int64_t wanted = Wanted(tensor);
+  if (random_) return kRandomHeader + wanted * kFloat;
+  return device::MostSparseBytes(settings().tensors[static_cast<size_t>(tensor)].count, wanted, values_);
 }
 
 device::kernels::DgcStep GpuSparseEncoder::StepOf(bool selects) const {
@@ -160,7 +170,9 @@ absl::Status GpuSparseEncoder::Begin(const SparseEncoding& to) {
   ASSIGN_OR_RETURN(const Known* const known, Know(to.part));
   places_ = PlacesOf(to.part, *known);
   RETURN_IF_ERROR(outgoing_->Resize(places_.end));
-  if (known->selector != nullptr) RETURN_IF_ERROR(device_.Named(Encode(*known)));
+  if (known->selector != nullptr) {
+    RETURN_IF_ERROR(device_.Named(random_ ? EncodeRandom(to.part, *known) : Encode(*known)));
+  }
   std::byte* const there = outgoing_->there();
   for (const auto& [table, place] :
        {std::pair(known->plain.get(), int64_t{0}), std::pair(known->plain_kept.get(), places_.kept)}) {
@@ -182,6 +194,20 @@ absl::Status GpuSparseEncoder::Encode(const Known& known) {
   return device_.gpu().codecs().EncodeSparse(tasks, values_, device_.stream());
 }
 
+// Gradients are accumulated likewise; headers are the host's to write.
+absl::Status GpuSparseEncoder::EncodeRandom(const ExchangePart& part, const Known& known) {
+  RETURN_IF_ERROR(known.selector->Step({.clear = true, .select = false}, device_.stream()));
+  for (size_t k = 0; k < known.covered.size(); ++k) {
+    const int tensor = part.tensors[known.covered[k]];
+    const std::span<float> kept = arrays_[static_cast<size_t>(tensor)].back();
+    auto* const values = At<float>(outgoing_->there(), places_.payloads[k] + kRandomHeader);
+    RETURN_IF_ERROR(
+        device_.gpu().codecs().TakeRandom({compression::RandomSeed(*random_, step()), Wanted(tensor), std::ssize(kept)},
+                                          kept.data(), values, device_.stream()));
+  }
+  return absl::OkStatus();
+}
+
 bool GpuSparseEncoder::EncodeNext(SparseEncoding& to) {
   to.status = Collect(to);
   return false;
@@ -199,7 +225,12 @@ absl::Status GpuSparseEncoder::Collect(SparseEncoding& to) const {
   if (known.plain != nullptr) to.plain = floats(0);
   if (known.plain_kept != nullptr) to.kept = floats(places_.kept);
   for (size_t k = 0; k < known.covered.size(); ++k) {
-    const auto size = At<uint64_t>(here, places_.sizes)[k];
+    const int tensor = to.part.tensors[known.covered[k]];
+    if (random_) {
+      compression::StoreRandomHeader(here + places_.payloads[k], settings().tensors[static_cast<size_t>(tensor)].count,
+                                     compression::RandomSeed(*random_, step()), Wanted(tensor));
+    }
+    const auto size = random_ ? static_cast<uint64_t>(MostBytes(tensor)) : At<uint64_t>(here, places_.sizes)[k];
     const int64_t next = k + 1 < known.covered.size() ? places_.payloads[k + 1] : places_.end;
     if (size > static_cast<uint64_t>(next - places_.payloads[k])) {
       return device_.Named(absl::InternalError(absl::StrCat(size, " bytes of a payload that is shorter")));
@@ -248,6 +279,7 @@ absl::Status GpuSparseEncoder::Add(std::span<const SparseAddend> all) {
   int64_t bytes = 0;
   for (const SparseAddend& each : all) bytes += std::ssize(each.payload);
   RETURN_IF_ERROR(incoming_->Resize(bytes));
+  if (random_) return AddRandom(all);
   RETURN_IF_ERROR(faults_->Resize(std::ssize(all) * int64_t{sizeof(uint32_t)}));
   auto* const faults = At<uint32_t>(faults_->there(), 0);
   RETURN_IF_ERROR(device_.Named(device_.gpu().Zero(faults, faults_->size(), device_.stream())));
@@ -272,6 +304,31 @@ absl::Status GpuSparseEncoder::Add(std::span<const SparseAddend> all) {
         device_.gpu().codecs().DecodeAddSparse(std::span(tasks).subspan(begin, end - begin), device_.stream())));
   }
   return faults_->Bring();
+}
+
+// The processor reads headers, so that nothing is wrong on the GPU. Payloads are of floats throughout: behind one
+// another they stay aligned.
+absl::Status GpuSparseEncoder::AddRandom(std::span<const SparseAddend> all) {
+  std::vector<compression::RandomPayload> read;
+  int64_t at = 0;
+  for (const SparseAddend& each : all) {
+    auto payload = compression::ReadRandom(each.payload, std::ssize(each.values));
+    if (!payload.ok()) {
+      return Annotate(payload.status(), absl::StrCat("from rank ", each.rank, ": ", NameOf(each.tensor)));
+    }
+    read.push_back(*payload);
+    std::memcpy(incoming_->here() + at, each.payload.data(), each.payload.size());
+    at += std::ssize(each.payload);
+  }
+  RETURN_IF_ERROR(incoming_->Send());
+  at = 0;
+  for (size_t i = 0; i < all.size(); at += std::ssize(all[i++].payload)) {
+    const std::span<float> sum = all[i].values;
+    RETURN_IF_ERROR(device_.Named(device_.gpu().codecs().AddRandom({read[i].seed, read[i].sent, std::ssize(sum)},
+                                                                   At<float>(incoming_->there(), at + kRandomHeader),
+                                                                   settings().scale(), sum.data(), device_.stream())));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<bool> GpuSparseEncoder::Ready() {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -20,8 +21,8 @@
 
 namespace gyre::internal {
 
-// Not thread-safe. Of a TopK that is exact, or a Dgc; no rank reduces within its host. REQUIRES: parts of the same
-// gradients have their elements where they had them the first time.
+// Not thread-safe. Of a TopK that is exact, a RandomK, or a Dgc; no rank reduces within its host. REQUIRES: parts of
+// the same gradients have their elements where they had them the first time.
 class GpuSparseEncoder final : public SparseEncoder {
  public:
   // `device` outlives it. kResourceExhausted: no room for what is kept.
@@ -68,12 +69,16 @@ class GpuSparseEncoder final : public SparseEncoder {
   Places PlacesOf(const ExchangePart& part, const Known& known) const;
   device::kernels::DgcStep StepOf(bool selects) const;
   absl::Status FlushVelocities(const ExchangePart& part);
+  int64_t MostBytes(int tensor) const;
   absl::Status Encode(const Known& known);
+  absl::Status EncodeRandom(const ExchangePart& part, const Known& known);
   absl::Status Collect(SparseEncoding& to) const;
+  absl::Status AddRandom(std::span<const SparseAddend> all);
   absl::Status CheckFaults();
 
   GpuCodecDevice& device_;
   const device::kernels::SparseValues values_;
+  std::optional<RandomK> random_;                 // elements are drawn by lot, and not chosen
   std::vector<compression::StateArrays> arrays_;  // by place
   std::map<std::vector<int>, Known> known_;       // by tensors of the part
   Places places_;                                 // of what Begin has begun

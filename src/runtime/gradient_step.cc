@@ -51,8 +51,9 @@ void GradientStep::Follow(std::vector<fusion::Part> parts, std::vector<RowPart> 
 void GradientStep::Restart(int64_t number) {
   Pollable::Restart();
   number_ = number;
-  next_ = next_rows_ = 0;
+  next_ = next_rows_ = prepared_ = 0;
   ended_ = false;
+  failure_ = absl::OkStatus();
   waits_since_ = TimePoint{};
   missing_ = -1;
   std::ranges::fill(waited_, Duration::zero());
@@ -127,21 +128,38 @@ const GradientStep::RowPart* GradientStep::RowsDue() const {
 
 bool GradientStep::MayLaunchNext() {
   const RowPart* const rows = RowsDue();
-  return rows != nullptr ? readiness_.full(rows->bucket) && RowsThere(*rows) : MayLaunch(next_);
+  return rows != nullptr ? readiness_.full(rows->bucket) && RowsThere(*rows) : MayLaunch(next_) && LookedAtAll();
 }
 
 // True also where they never will be: Launch says so.
 bool GradientStep::RowsThere(const RowPart& rows) {
   if (settings_.rows_on_gpu == nullptr) return true;
   const auto there = settings_.rows_on_gpu->Arrive(rows.tensors, *settings_.rows);
-  rows_failure_ = there.status();
+  if (!there.ok()) failure_ = Annotate(there.status(), NameOfNext());
   waits_for_gpu_.store(there.ok() && !*there);
   return !waits_for_gpu_.load();
 }
 
+bool GradientStep::WaitsForAll() const {
+  return settings_.compressor != nullptr && settings_.compressor->waits_for_all();
+}
+
 bool GradientStep::MayLaunch(size_t part) const {
-  const bool waits_for_all = settings_.compressor != nullptr && settings_.compressor->waits_for_all();
-  return waits_for_all ? readiness_.remaining() == 0 : readiness_.full(parts_[part].bucket);
+  return WaitsForAll() ? readiness_.remaining() == 0 : readiness_.full(parts_[part].bucket);
+}
+
+// Where a step begins with that: whether it is done. True also where it never will be: Launch says so.
+bool GradientStep::LookedAtAll() {
+  if (!WaitsForAll()) return true;
+  const auto looked = LookAtAll();
+  if (!looked.ok()) failure_ = Annotate(looked.status(), absl::StrCat("step ", number_));
+  waits_for_gpu_.store(looked.ok() && !*looked);
+  return !waits_for_gpu_.load();
+}
+
+absl::StatusOr<bool> GradientStep::LookAtAll() {
+  for (; prepared_ < parts_.size(); ++prepared_) RETURN_IF_ERROR(gradients_.Prepare(parts_[prepared_]));
+  return settings_.compressor->LookAtAll(parts_, gradients_);
 }
 
 // While the call in course waits for others: something that a later part's call will need. One gradient at a time,
@@ -156,8 +174,8 @@ bool GradientStep::PrepareLater() {
 
 // An error is this rank's own.
 absl::Status GradientStep::Launch() {
+  RETURN_IF_ERROR(failure_);
   if (const RowPart* const rows = RowsDue(); rows != nullptr) {
-    if (!rows_failure_.ok()) return Annotate(rows_failure_, NameOfNext());
     settings_.rows->Begin(rows->tensors);
     call_ = &rows_.emplace(communicator_, *settings_.rows, settings_.timeout);
   } else {
@@ -171,7 +189,7 @@ absl::Status GradientStep::Launch() {
 }
 
 absl::Status GradientStep::LaunchPart() {
-  RETURN_IF_ERROR(gradients_.Prepare(parts_[next_]));
+  if (prepared_ == 0) RETURN_IF_ERROR(gradients_.Prepare(parts_[next_]));
   if (settings_.compressor != nullptr) {
     auto compressed = settings_.compressor->Launch(next_, parts_, gradients_, settings_.timeout);
     if (!compressed.ok()) return Annotate(compressed.status(), NameOfNext());
@@ -335,7 +353,9 @@ std::string GradientStep::Absent() const {
   for (int tensor = 0; tensor < static_cast<int>(gradients_.tensors().size()); ++tensor) {
     if (!readiness_.claimed(tensor)) absent.push_back(tensor);
   }
-  if (absent.empty() && waits_for_gpu_.load()) return "rows have not come from the GPU";
+  if (absent.empty() && waits_for_gpu_.load()) {
+    return RowsDue() != nullptr ? "rows have not come from the GPU" : settings_.compressor->Awaited();
+  }
   if (absent.empty()) return "all gradients are ready or about to be";
   return absl::StrCat("gradients not ready: ", Names(gradients_.tensors(), absent));
 }

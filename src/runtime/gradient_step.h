@@ -105,9 +105,12 @@ class GradientStep final : public Pollable {
 
  private:
   const RowPart* RowsDue() const;
+  bool WaitsForAll() const;
   bool MayLaunch(size_t part) const;
   bool MayLaunchNext();
   bool RowsThere(const RowPart& rows);
+  bool LookedAtAll();
+  absl::StatusOr<bool> LookAtAll();
   void NoteWait(shm::Progress progress);
   bool PrepareLater();
   absl::Status Launch();
@@ -152,8 +155,9 @@ class GradientStep final : public Pollable {
   std::atomic<size_t> delivered_{0};                 // parts
   std::atomic<bool> tells_of_parts_{false};
   bool ended_ = false;
-  std::atomic<bool> waits_for_gpu_{false};  // for rows that are on their way to the host
-  absl::Status rows_failure_;               // which did not get there
+  size_t prepared_ = 0;                     // parts, ahead of their launch: all or none
+  std::atomic<bool> waits_for_gpu_{false};  // for rows that are on their way to the host, or a look at all gradients
+  absl::Status failure_;                    // of that
   std::atomic<uint32_t> waits_{0};          // odd while the program waits, another number for each wait
   uint32_t seen_waits_ = 0;
   std::atomic<Duration::rep> deadline_{TimePoint::max().time_since_epoch().count()};

@@ -1,6 +1,8 @@
 // The codecs' work by the processor, in the host's memory: done when a function returns.
 #include <algorithm>
+#include <utility>
 
+#include "compression/accumulate.h"
 #include "compression/large_buffer.h"
 #include "compression/quantize.h"
 #include "runtime/codec_device.h"
@@ -70,6 +72,17 @@ class HostDevice final : public CodecDevice {
     return HostSparseEncoder::Create(compression, settings, pieces);
   }
 
+  absl::Status Look(std::span<const std::span<const float>> gradients) override {
+    looked_ = {};
+    for (const std::span<const float> gradient : gradients) {
+      const compression::Squares squares = compression::SumOfSquares(gradient);
+      looked_.squares += squares.sum;
+      looked_.non_finite.push_back(squares.non_finite);
+    }
+    return absl::OkStatus();
+  }
+  Facts Looked() override { return std::move(looked_); }
+
   absl::StatusOr<bool> Done() override { return true; }
   std::string Awaited() const override { return ""; }
 
@@ -84,6 +97,7 @@ class HostDevice final : public CodecDevice {
  private:
   std::vector<compression::LargeBuffer> kept_;
   std::vector<float> scratch_;
+  Facts looked_;
 };
 
 }  // namespace

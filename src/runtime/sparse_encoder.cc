@@ -39,6 +39,7 @@ SparseEncoder::SparseEncoder(const Compression& compression, const ExchangeSetti
       may_split_(SplitsSums(compression, pieces.hosts(), settings.most_gathered)) {
   if (const auto* const dgc = std::get_if<Dgc>(&compression)) dgc_ = *dgc;
   if (const auto* const top = std::get_if<TopK>(&compression)) sparsity_ = top->sparsity;
+  if (const auto* const random = std::get_if<RandomK>(&compression)) sparsity_ = random->sparsity;
 }
 
 void SparseEncoder::BeginStep(int64_t step, double norm) {

@@ -159,7 +159,7 @@ class FakeGpu final : public Gpu {
   absl::Status Reduce(const Reduction& reduction, std::span<const void* const> sources,
                       std::span<void* const> destinations, int64_t count, Stream stream) override;
   absl::Status CountNonFinite(ConstTensorView view, uint64_t* found, Stream stream) override;
-  absl::Status AddSquares(ConstTensorView view, double* parts, Stream stream) override;
+  absl::Status AddSquares(ConstTensorView view, double* parts, uint64_t* non_finite, Stream stream) override;
   absl::Status Update(const UpdateRule& rule, std::span<const kernels::Weights> tensors, Stream stream) override;
   GpuCodecs& codecs() override { return codecs_; }
 

@@ -189,4 +189,20 @@ absl::Status FakeGpuCodecs::DecodeAddSparse(std::span<const kernels::SparseDecod
   });
 }
 
+absl::Status FakeGpuCodecs::TakeRandom(const kernels::RandomChoice& choice, float* values, float* to, Stream stream) {
+  RETURN_IF_ERROR(CheckRandom(choice));
+  return queue_(stream, [=, this] {
+    Share(random_, [&](uint32_t thread, uint32_t threads) { kernels::TakeShare(choice, values, to, thread, threads); });
+  });
+}
+
+absl::Status FakeGpuCodecs::AddRandom(const kernels::RandomChoice& choice, const float* from, float scale, float* sum,
+                                      Stream stream) {
+  RETURN_IF_ERROR(CheckRandom(choice));
+  return queue_(stream, [=, this] {
+    Share(random_,
+          [&](uint32_t thread, uint32_t threads) { kernels::AddShare(choice, from, scale, sum, thread, threads); });
+  });
+}
+
 }  // namespace gyre::device

@@ -28,6 +28,9 @@ class FakeGpuCodecs final : public GpuCodecs {
   absl::Status EncodeSparse(std::span<const kernels::SparseEncoding> tensors, kernels::SparseValues values,
                             Stream stream) override;
   absl::Status DecodeAddSparse(std::span<const kernels::SparseDecoding> payloads, Stream stream) override;
+  absl::Status TakeRandom(const kernels::RandomChoice& choice, float* values, float* to, Stream stream) override;
+  absl::Status AddRandom(const kernels::RandomChoice& choice, const float* from, float scale, float* sum,
+                         Stream stream) override;
 
  private:
   const Queue queue_;

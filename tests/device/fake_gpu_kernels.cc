@@ -124,7 +124,7 @@ absl::Status FakeGpu::CountNonFinite(ConstTensorView view, uint64_t* found, Stre
                         .after = nullptr});
 }
 
-absl::Status FakeGpu::AddSquares(ConstTensorView view, double* parts, Stream stream) {
+absl::Status FakeGpu::AddSquares(ConstTensorView view, double* parts, uint64_t* non_finite, Stream stream) {
   if (!Convertible(view.dtype) && view.dtype != DType::kF64) {
     return absl::InvalidArgumentError("squares are of floating-point tensors");
   }
@@ -133,12 +133,16 @@ absl::Status FakeGpu::AddSquares(ConstTensorView view, double* parts, Stream str
     RETURN_IF_ERROR(squares_failure_);
   }
   return Queue(stream, {.work =
-                            [view, parts] {
+                            [view, parts, non_finite] {
                               constexpr size_t kThreads = kSquareThreads, kAll = kThreads * kSquareParts;
                               std::vector<double> sums(kAll);
                               for (int64_t i = 0; i < view.count; ++i) {
                                 const double value = Load(view.dtype, view.data, i);
-                                sums[static_cast<size_t>(i) % kAll] += value * value;
+                                if (non_finite != nullptr && !std::isfinite(value)) {
+                                  ++*non_finite;
+                                } else {
+                                  sums[static_cast<size_t>(i) % kAll] += value * value;
+                                }
                               }
                               for (size_t part = 0; part < kSquareParts; ++part) {
                                 double* const mine = &sums[part * kThreads];

@@ -477,6 +477,8 @@ TEST_P(GpuDgcTest, ChoosesAndKeepsWhatTheCpuDoes) {
   Run({.counts = counts, .sparsity = 0.97, .gradients = DType::kF16, .nesterov = true}, 5, 6);
   Run({.counts = {700, 2000}, .sparsity = 0.01}, 3, 7);
   Run({.counts = {}, .sparsity = 0.9}, 1, 8);
+  Run({.counts = {700, 2000, 3}, .sparsity = 0, .momentum = false, .clear = true}, 4, 9);
+  Run({.counts = {20'001}, .sparsity = 0}, 3, 10);
   EXPECT_GT(rescans_, 20);  // at first lists overflow, and after the large gradients they are too short
 }
 
@@ -606,7 +608,8 @@ TEST_P(GpuDgcTest, SaysWhatIsWrong) {
   ASSERT_TRUE(made.ok()) << made.status();
   EXPECT_THAT((*made)->Step({.sparsity = 0.5}, nullptr), invalid("where there is memory for 0.9"));
   EXPECT_THAT((*made)->Step({.sparsity = 0, .select = false}, nullptr), IsOk());
-  EXPECT_THAT(create(good, {.least_sparsity = 0}), invalid("a sparsity of 0"));
+  EXPECT_THAT(create(good, {.least_sparsity = 0}), IsOk());
+  EXPECT_THAT(create(good, {.least_sparsity = -0.5}), invalid("a sparsity of -0.5"));
   for (const float wrong : {kInf, -kInf, kNan}) {
     EXPECT_THAT((*made)->Step({.factor = wrong}, nullptr), invalid("a factor of"));
     EXPECT_THAT((*made)->Step({.scale = wrong, .select = false}, nullptr), invalid("both must be finite"));

@@ -256,8 +256,8 @@ TEST_P(GpuTest, SquaresAreSummedUpInOneOrder) {
       void* const parts = Put(expected);
       FakeGpu fake;
       for (int i = 0; i < 2; ++i) {
-        ASSERT_THAT(fake.AddSquares(here, reinterpret_cast<double*>(expected.data()), nullptr), IsOk());
-        ASSERT_THAT(gpu_->AddSquares(there, static_cast<double*>(parts), nullptr), IsOk());
+        ASSERT_THAT(fake.AddSquares(here, reinterpret_cast<double*>(expected.data()), nullptr, nullptr), IsOk());
+        ASSERT_THAT(gpu_->AddSquares(there, static_cast<double*>(parts), nullptr, nullptr), IsOk());
       }
       ASSERT_THAT(fake.Synchronize(nullptr), IsOk());
       EXPECT_EQ(Get(parts, expected.size()), expected);
@@ -277,8 +277,36 @@ TEST_P(GpuTest, SquaresAreSummedUpInOneOrder) {
     }
   }
   int32_t whole = 1;
-  EXPECT_THAT(gpu_->AddSquares({TensorView(&whole, 1, DType::kI32)}, nullptr, nullptr),
+  EXPECT_THAT(gpu_->AddSquares({TensorView(&whole, 1, DType::kI32)}, nullptr, nullptr, nullptr),
               MatchesStatus(absl::StatusCode::kInvalidArgument, ""));
+}
+
+// As if they were 0, and so whatever there is beside them.
+TEST_P(GpuTest, SquaresLeaveOutWhatIsCountedAsNotFinite) {
+  constexpr int64_t kElements = 200003;
+  for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32, DType::kF64}) {
+    SCOPED_TRACE(std::string(DTypeName(dtype)));
+    const auto width = static_cast<size_t>(DTypeSize(dtype));
+    auto zeros = Elements(dtype, kElements, 7), others = zeros;
+    for (const size_t i : {size_t{0}, size_t{77}, size_t{131'072}, size_t{kElements - 1}}) {
+      std::memset(&zeros[i * width], 0, width);
+      std::memset(&others[i * width], 0xff, width);  // a NaN of any of them
+    }
+    const std::vector<char> none(Gpu::kSquareParts * sizeof(double));
+    auto* const expected = static_cast<double*>(Put(none));
+    auto* const parts = static_cast<double*>(Put(none));
+    auto* const found = static_cast<uint64_t*>(Put(std::vector<char>(sizeof(uint64_t), 0)));
+    const ConstTensorView finite(Put(zeros), kElements, dtype), mixed(Put(others), kElements, dtype);
+    ASSERT_THAT(gpu_->AddSquares(finite, expected, nullptr, nullptr), IsOk());
+    for (const ConstTensorView& view : {finite, mixed}) {
+      ASSERT_THAT(gpu_->Copy(parts, none.data(), std::ssize(none), nullptr), IsOk());
+      ASSERT_THAT(gpu_->AddSquares(view, parts, found, nullptr), IsOk());
+      EXPECT_EQ(Get(parts, none.size()), Get(expected, none.size()));
+    }
+    uint64_t got = 0;
+    std::memcpy(&got, Get(found, sizeof got).data(), sizeof got);
+    EXPECT_EQ(got, 4);
+  }
 }
 
 TEST_P(GpuTest, EventsOrderStreams) {

@@ -106,7 +106,8 @@ class GpuCodecDeviceTest : public testing::Test {
 TEST_F(GpuCodecDeviceTest, WhatGoesDenseTakesAlongWhatWasKept) {
   for (const Compression& compression :
        {Compression(Int8{}), Compression(Ternary{}), Compression(TopK{.sparsity = 0.9}),
-        Compression(Dgc{.sparsity = 0.9}), Compression(Dgc{.sparsity = 0.95, .values = ValueType::kF16})}) {
+        Compression(RandomK{.sparsity = 0.8}), Compression(Dgc{.sparsity = 0.9}),
+        Compression(Dgc{.sparsity = 0.95, .values = ValueType::kF16})}) {
     SCOPED_TRACE(std::string(CompressionName(compression)));
     std::vector<std::vector<float>> results[2];
     std::vector<std::byte> saved[2];
@@ -133,6 +134,30 @@ TEST_F(GpuCodecDeviceTest, WhatGoesDenseTakesAlongWhatWasKept) {
   }
 }
 
+// What is not finite counts as nothing, and is counted. The order in which squares are added up is the device's.
+TEST_F(GpuCodecDeviceTest, LooksAtGradientsAsTheHostDoes) {
+  const Gradients gradients = Make(*device_);
+  for (int step = 1; step <= 3; ++step) {
+    Put(gradients, step);
+    for (int bad = 0; bad < step; ++bad) {
+      gradients.bias[static_cast<size_t>(3 * bad)] = bad == 0 ? std::numeric_limits<float>::infinity() : std::nanf("");
+    }
+    const std::vector<std::span<const float>> both = {gradients.matrix, gradients.bias};
+    const auto host = MakeHostDevice();
+    ASSERT_THAT(host->Look(both), IsOk());
+    const CodecDevice::Facts expected = host->Looked();
+    ASSERT_THAT(device_->Look(both), IsOk());
+    EXPECT_THAT(device_->Awaited(), testing::HasSubstr("GPU 0 of rank 3 had not looked at all gradients"));
+    ASSERT_THAT(Await([&] { return device_->Done(); }), IsOk());
+    const CodecDevice::Facts found = device_->Looked();
+    EXPECT_EQ(found.non_finite, (std::vector<int64_t>{0, step}));
+    EXPECT_EQ(found.non_finite, expected.non_finite);
+    EXPECT_GT(expected.squares, 100);
+    EXPECT_NEAR(found.squares, expected.squares, 1e-12 * expected.squares);
+    EXPECT_THAT(device_->Awaited(), testing::HasSubstr("had not brought compressed gradients"));
+  }
+}
+
 // Buckets that the model keeps dense cost no memory for choices that nobody makes.
 TEST_F(GpuCodecDeviceTest, WhatGoesDenseTakesNoMemoryWithoutMomentum) {
   const Gradients gradients = Make(*device_);
@@ -152,8 +177,9 @@ TEST_F(GpuCodecDeviceTest, ManyRanksAddUpAllPayloads) {
   std::iota(hosts.begin(), hosts.end(), 0);
   ExchangeSettings settings = Settings();
   settings.most_gathered = std::numeric_limits<int>::max();
-  for (const Compression& compression : {Compression(Dgc{.sparsity = 0.9, .values = ValueType::kBF16}),
-                                         Compression(Int4{}), Compression(TopK{.sparsity = 0.99})}) {
+  for (const Compression& compression :
+       {Compression(Dgc{.sparsity = 0.9, .values = ValueType::kBF16}), Compression(Int4{}),
+        Compression(TopK{.sparsity = 0.99}), Compression(RandomK{.sparsity = 0.95})}) {
     ExchangeWorld on_host(compression, settings, hosts);
     ExchangeWorld on_gpu(compression, settings, hosts, nullptr,
                          [&](int rank) { return MakeGpuDevice(opened_, stream_, rank, kTimeout); });
@@ -281,6 +307,30 @@ TEST_F(GpuCodecDeviceTest, DamagedPayloadsAreNamedWithTheirRank) {
     EXPECT_THAT(Await([&] { return (*encoder)->Ready(); }),
                 MatchesStatus(StatusCode::kDataLoss, "from rank 2: matrix: sparse payload: damaged"));
   }
+}
+
+// Which the processor reads before the GPU has any of them: not even those before it are added.
+TEST_F(GpuCodecDeviceTest, DamagedRandomPayloadsAddNothing) {
+  const Gradients gradients = Make(*device_);
+  Put(gradients, 1);
+  auto encoder = *device_->MakeSparseEncoder(RandomK{.sparsity = 0.9}, Settings(), HostPieces(std::vector<int>{0}));
+  encoder->BeginStep(1, 0);
+  SparseEncoding own{.part = gradients.part()};
+  ASSERT_THAT(encoder->Begin(own), IsOk());
+  ASSERT_THAT(Await([&] { return encoder->Ready(); }), IsOk());
+  EXPECT_FALSE(encoder->EncodeNext(own));
+  const auto payload = std::span<const std::byte>(own.payloads).subspan(sizeof(SparseEncoding::Length));
+  ASSERT_EQ(payload.size(), 24 + kCount / 10 * sizeof(float));
+  const std::vector<float> before = Get(gradients.matrix);
+  for (const size_t bytes : {payload.size() - 1, size_t{13}, size_t{0}}) {
+    const std::vector<SparseAddend> both = {{0, 0, gradients.matrix, payload},
+                                            {2, 0, gradients.matrix, payload.first(bytes)}};
+    EXPECT_THAT(encoder->Add(both), MatchesStatus(StatusCode::kDataLoss, "from rank 2: matrix: random payload"));
+    EXPECT_EQ(Get(gradients.matrix), before);
+  }
+  ASSERT_THAT(encoder->Add(std::vector<SparseAddend>{{0, 0, gradients.matrix, payload}}), IsOk());
+  const auto sums = Get(gradients.matrix);
+  EXPECT_EQ(std::ranges::count_if(sums, [](float value) { return value != 0; }), kCount / 10);
 }
 
 TEST_F(GpuCodecDeviceTest, StateOfAnotherKindChangesNothing) {

@@ -62,6 +62,19 @@ class CudaCodecs final : public GpuCodecs {
     return absl::OkStatus();
   }
 
+  absl::Status TakeRandom(const kernels::RandomChoice& choice, float* values, float* to, Stream stream) override {
+    RETURN_IF_ERROR(CheckRandom(choice));
+    return On([&](cudaStream_t on) { return LaunchTakeRandom(choice, values, to, multiprocessors_, on); }, stream,
+              "taking elements by lot");
+  }
+
+  absl::Status AddRandom(const kernels::RandomChoice& choice, const float* from, float scale, float* sum,
+                         Stream stream) override {
+    RETURN_IF_ERROR(CheckRandom(choice));
+    return On([&](cudaStream_t on) { return LaunchAddRandom(choice, from, scale, sum, multiprocessors_, on); }, stream,
+              "adding up elements by lot");
+  }
+
  private:
   // What one launch takes, and what is left for the next.
   template <typename Task>

@@ -172,8 +172,8 @@ class CudaGpu final : public Gpu {
         "looking for what is not finite");
   }
 
-  absl::Status AddSquares(ConstTensorView view, double* parts, Stream stream) override {
-    return On([&] { return LaunchAddSquares(view.data, view.dtype, view.count, parts, AsCuda(stream)); },
+  absl::Status AddSquares(ConstTensorView view, double* parts, uint64_t* non_finite, Stream stream) override {
+    return On([&] { return LaunchAddSquares(view.data, view.dtype, view.count, parts, non_finite, AsCuda(stream)); },
               "summing squares up");
   }
 

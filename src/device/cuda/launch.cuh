@@ -54,7 +54,8 @@ cudaError_t LaunchReduce(DType dtype, ReduceOp op, const Operands& operands, int
 cudaError_t LaunchCountNonFinite(const void* data, DType dtype, int64_t count, uint64_t* found, int multiprocessors,
                                  cudaStream_t stream);
 
-cudaError_t LaunchAddSquares(const void* data, DType dtype, int64_t count, double* parts, cudaStream_t stream);
+cudaError_t LaunchAddSquares(const void* data, DType dtype, int64_t count, double* parts, uint64_t* non_finite,
+                             cudaStream_t stream);
 
 cudaError_t LaunchSelectLargest(const kernels::DgcTable& table, DType gradients, const kernels::DgcStep& step,
                                 int multiprocessors, cudaStream_t stream);
@@ -73,5 +74,10 @@ constexpr int kSparseBatch = 48;
 cudaError_t LaunchEncodeSparse(std::span<const kernels::SparseEncoding> tensors, kernels::SparseValues values,
                                cudaStream_t stream);
 cudaError_t LaunchDecodeAddSparse(std::span<const kernels::SparseDecoding> payloads, cudaStream_t stream);
+
+cudaError_t LaunchTakeRandom(const kernels::RandomChoice& choice, float* values, float* to, int multiprocessors,
+                             cudaStream_t stream);
+cudaError_t LaunchAddRandom(const kernels::RandomChoice& choice, const float* from, float scale, float* sum,
+                            int multiprocessors, cudaStream_t stream);
 
 }  // namespace gyre::device::cuda

@@ -94,7 +94,7 @@ struct DgcTable {
 };
 
 struct DgcStep {
-  double sparsity = 0.999;  // the share that is not sent, above 0: see compression::KeptCount
+  double sparsity = 0.999;  // the share that is not sent: see compression::KeptCount
   float factor = 0.9f;      // of momentum; finite
   float scale = 1;          // of the gradient; finite
   bool nesterov = false;
