@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <cmath>
 #include <memory>
-#include <numbers>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +14,7 @@
 #include "compression/power_sgd.h"
 #include "gyre/status_macros.h"
 #include "nlohmann/json.hpp"
+#include "noise.h"
 #include "sizes.h"
 #include "timing.h"
 
@@ -125,21 +125,6 @@ bool Asked(const CompressionOptions& options, const char* method) {
 }
 
 }  // namespace
-
-void FillNormal(std::vector<float>& values, uint64_t seed) {
-  uint64_t state = seed * 0x9e3779b97f4a7c15u;
-  const auto uniform = [&state] {  // in (0, 1]; xorshift64* (Vigna 2016)
-    state ^= state >> 12;
-    state ^= state << 25;
-    state ^= state >> 27;
-    return static_cast<float>((state * 0x2545f4914f6cdd1du >> 40) + 1) * 0x1p-24f;
-  };
-  for (size_t i = 0; i < values.size(); i += 2) {  // Box and Muller 1958
-    const float radius = std::sqrt(-2 * std::log(uniform())), angle = 2 * std::numbers::pi_v<float> * uniform();
-    values[i] = radius * std::cos(angle);
-    if (i + 1 < values.size()) values[i + 1] = radius * std::sin(angle);
-  }
-}
 
 absl::Status RunCompression(const CompressionOptions& options, const std::string& command) {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> json(nullptr, std::fclose);

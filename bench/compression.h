@@ -2,10 +2,8 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <cstdio>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "commands.h"
@@ -19,9 +17,6 @@ double SecondsOf(Body body) {
   body();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
-
-// Normally distributed, of standard deviation 1; the same for the same seed.
-void FillNormal(std::vector<float>& values, uint64_t seed);
 
 // The fused pass of DGC beside the plain update of u and v, sample by sample. `json` may be null, here and below.
 absl::Status MeasurePass(const CompressionOptions& options, std::FILE* json);

@@ -9,6 +9,7 @@
 #include "gyre/status_macros.h"
 #include "models/model.h"
 #include "nlohmann/json.hpp"
+#include "noise.h"
 
 namespace gyre::bench {
 

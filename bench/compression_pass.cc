@@ -14,6 +14,7 @@
 #include "hwy/highway.h"
 #include "hwy/targets.h"
 #include "nlohmann/json.hpp"
+#include "noise.h"
 #include "sizes.h"
 #include "timing.h"
 

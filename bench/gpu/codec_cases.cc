@@ -1,68 +1,136 @@
-#include <string>
-#include <utility>
-#include <vector>
-
+// Cases of dense payloads: 64 million elements each.
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "compression/quantize.h"
 #include "device/gpu_codecs.h"
-#include "device/gpu_dgc.h"
 #include "gpu/cases.h"
+#include "gpu/check.h"
 #include "gyre/status_macros.h"
 
 namespace gyre::bench::gpu {
 
 namespace {
 
-constexpr int64_t kWidth = sizeof(float);
+using device::Quantizer;
 
-// 20 bytes an element: u and v are read and written, the gradient is read. What is chosen is not counted.
-absl::Status AddDgc(Cases& cases, int64_t count) {
-  constexpr int kWarmup = 20;  // steps after which thresholds have settled
-  void* arrays[3] = {};
-  for (void*& array : arrays) {
-    ASSIGN_OR_RETURN(array, cases.Allocate(count * kWidth));
+constexpr int64_t kWidth = sizeof(float);
+constexpr uint64_t kSeed = 1;
+constexpr float kScale = 1e-3f;  // of what is added up: sums stay small
+
+// Where a window's elements, which begin a block, lie in the payload of `count`: their scales, and their codes.
+struct Parts {
+  int64_t scales, scale_bytes, codes, code_bytes;
+
+  Parts(Quantizer kind, int64_t count, const Window& window) {
+    constexpr int64_t kBlock = compression::kQuantizeBlock;
+    const bool scaled = kind > Quantizer::kBF16;
+    const auto scales_of = [scaled](int64_t elements) { return scaled ? (elements + kBlock - 1) / kBlock * 4 : 0; };
+    const auto codes_of = [&](int64_t elements) {
+      return device::QuantizedBytes(kind, elements) - scales_of(elements);
+    };
+    scales = scales_of(window.first);
+    scale_bytes = scales_of(window.count);
+    codes = scales_of(count) + codes_of(window.first);
+    code_bytes = codes_of(window.count);
   }
-  RETURN_IF_ERROR(FillNormal(arrays[2], count, 1));
-  const device::GpuDgcTensor tensor{.momentum = static_cast<float*>(arrays[0]),
-                                    .velocity = static_cast<float*>(arrays[1]),
-                                    .gradient = arrays[2],
-                                    .count = count};
-  ASSIGN_OR_RETURN(auto made, device::GpuDgc::Create(cases.gpu(), {&tensor, 1}));
-  device::GpuDgc* const dgc = cases.Keep(std::move(made));
-  cudaStream_t const stream = cases.stream();
-  for (int step = 0; step < kWarmup; ++step) RETURN_IF_ERROR(dgc->Step({}, stream));
-  const std::string size = absl::StrFormat("%.1f M elements", static_cast<double>(count) * 1e-6);
-  cases.Add({absl::StrCat("DGC step, 99.9 %, f32, ", size), 20 * count, [=] { return dgc->Step({}, stream); }});
-  cases.Add({absl::StrCat("DGC, only accumulating, ", size), 20 * count,
-             [=] { return dgc->Step({.select = false}, stream); }});
+};
+
+// The arrays that all quantisers work on.
+struct Codec {
+  Cases& cases;
+  int64_t count;
+  float *gradient, *kept;
+  std::byte* payload;
+
+  absl::Status Quantize(Quantizer kind) const {
+    return cases.gpu().codecs().Quantize(kind, gradient, kept, count, kSeed, payload, cases.stream());
+  }
+  absl::Status AddUp(Quantizer kind) const {
+    return cases.gpu().codecs().DequantizeAdd(kind, payload, count, kScale, kept, cases.stream());
+  }
+
+  absl::Status CheckQuantize(Quantizer kind, const Run& run) const;
+  absl::Status CheckAddUp(Quantizer kind, const Run& run) const;
+};
+
+std::vector<float> Kept(const Window& window) {
+  std::vector<float> kept = Noise(window.count, 5);
+  for (float& value : kept) value *= 0.01f;
+  return kept;
+}
+
+// The host's payload of noise and `kept`; what is kept of these.
+std::vector<std::byte> Quantized(Quantizer kind, const Window& window, std::vector<float>& kept) {
+  const std::vector<float> gradient = Noise(window.count, 6);
+  std::vector<std::byte> made(static_cast<size_t>(device::QuantizedBytes(kind, window.count)));
+  compression::Quantize(static_cast<compression::PayloadKind>(kind), gradient.data(), kept.data(), window.count,
+                        kSeed + static_cast<uint64_t>(window.first), made.data());
+  return made;
+}
+
+absl::Status Codec::CheckQuantize(Quantizer kind, const Run& run) const {
+  RETURN_IF_ERROR(cases.Zero(payload, device::QuantizedBytes(kind, count)));
+  for (const Window& window : WindowsOf(count)) {
+    RETURN_IF_ERROR(cases.Put(gradient + window.first, Noise(window.count, 6)));
+    RETURN_IF_ERROR(cases.Put(kept + window.first, Kept(window)));
+  }
+  RETURN_IF_ERROR(run());
+  for (const Window& window : WindowsOf(count)) {
+    std::vector<float> left = Kept(window);
+    const std::vector<std::byte> expected = Quantized(kind, window, left);
+    const Parts parts(kind, count, window);
+    ASSIGN_OR_RETURN(auto got, cases.Get<std::byte>(payload + parts.scales, parts.scale_bytes));
+    ASSIGN_OR_RETURN(const auto codes, cases.Get<std::byte>(payload + parts.codes, parts.code_bytes));
+    got.insert(got.end(), codes.begin(), codes.end());
+    RETURN_IF_ERROR(CheckSame("the payload", got, expected));
+    ASSIGN_OR_RETURN(const auto kept_there, cases.Get<float>(kept + window.first, window.count));
+    RETURN_IF_ERROR(CheckSame("what is kept", kept_there, left));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Codec::CheckAddUp(Quantizer kind, const Run& run) const {
+  std::vector<std::vector<float>> expected;
+  for (const Window& window : WindowsOf(count)) {
+    std::vector<float> left = Kept(window);
+    std::vector<std::byte> made = Quantized(kind, window, left);
+    expected.push_back(Kept(window));
+    RETURN_IF_ERROR(cases.Put(kept + window.first, expected.back()));
+    compression::DequantizeAdd(static_cast<compression::PayloadKind>(kind), made.data(), window.count, kScale,
+                               expected.back().data());
+    const Parts parts(kind, count, window);
+    const std::vector<std::byte> codes(made.begin() + parts.scale_bytes, made.end());
+    made.resize(static_cast<size_t>(parts.scale_bytes));
+    RETURN_IF_ERROR(cases.Put(payload + parts.scales, made));
+    RETURN_IF_ERROR(cases.Put(payload + parts.codes, codes));
+  }
+  RETURN_IF_ERROR(run());
+  for (size_t w = 0; const Window& window : WindowsOf(count)) {
+    ASSIGN_OR_RETURN(const auto got, cases.Get<float>(kept + window.first, window.count));
+    RETURN_IF_ERROR(CheckSame("the sum", got, expected[w++]));
+  }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::Status AddCodecs(Cases& cases) {
-  for (const int64_t count : {25'600'000, 256'000'000}) RETURN_IF_ERROR(AddDgc(cases, count));
-  constexpr int64_t kCount = 64 << 20;
-  ASSIGN_OR_RETURN(void* const gradient, cases.Allocate(kCount * kWidth));
-  ASSIGN_OR_RETURN(void* const kept, cases.Allocate(kCount * kWidth));
-  ASSIGN_OR_RETURN(void* const payload, cases.Allocate(kCount * kWidth));
-  RETURN_IF_ERROR(FillNormal(gradient, kCount, 2));
-  device::GpuCodecs& codecs = cases.gpu().codecs();
-  cudaStream_t const stream = cases.stream();
-  using device::Quantizer;
-  for (const auto& [kind, name] : {std::pair(Quantizer::kF16, "f16"), std::pair(Quantizer::kFp8E4M3, "fp8"),
-                                   std::pair(Quantizer::kInt8, "int8"), std::pair(Quantizer::kInt4, "int4"),
-                                   std::pair(Quantizer::kSign, "sign"), std::pair(Quantizer::kTernary, "ternary")}) {
-    const int64_t bytes = device::QuantizedBytes(kind, kCount);
-    cases.Add({absl::StrCat("quantise to ", name, ", keeping what is lost"), 3 * kCount * kWidth + bytes,
-               [=, kind = kind, &codecs] {
-                 return codecs.Quantize(kind, static_cast<const float*>(gradient), static_cast<float*>(kept), kCount, 1,
-                                        static_cast<std::byte*>(payload), stream);
-               }});
-    cases.Add({absl::StrCat("add up from ", name), 2 * kCount * kWidth + bytes, [=, kind = kind, &codecs] {
-                 return codecs.DequantizeAdd(kind, static_cast<const std::byte*>(payload), kCount, 0,
-                                             static_cast<float*>(kept), stream);
-               }});
+absl::Status AddQuantizers(Cases& cases) {
+  constexpr const char* kNames[device::kQuantizers] = {"f32",  "f16",  "bf16", "fp8",    "fp8-e5m2",
+                                                       "int8", "int4", "sign", "ternary"};
+  const int64_t count = cases.Scaled(64 << 20);
+  ASSIGN_OR_RETURN(std::byte* const gradient, cases.Allocate(count * kWidth));
+  ASSIGN_OR_RETURN(std::byte* const kept, cases.Allocate(count * kWidth));
+  ASSIGN_OR_RETURN(std::byte* const payload, cases.Allocate(count * kWidth));
+  RETURN_IF_ERROR(cases.FillNormal(gradient, count, DType::kF32, 2));
+  const Codec codec{cases, count, reinterpret_cast<float*>(gradient), reinterpret_cast<float*>(kept), payload};
+  for (int number = 0; number < device::kQuantizers; ++number) {
+    const auto kind = static_cast<Quantizer>(number);
+    const int64_t bytes = device::QuantizedBytes(kind, count);
+    // Gradient and remainders are read, remainders and payload written; sums are read and written.
+    cases.Add({"quantisers", absl::StrCat("quantise to ", kNames[number], ", keeping what is lost"),
+               3 * count * kWidth + bytes, [=] { return codec.Quantize(kind); },
+               [=](const Run& run) { return codec.CheckQuantize(kind, run); }});
+    cases.Add({"quantisers", absl::StrCat("add up from ", kNames[number]), 2 * count * kWidth + bytes,
+               [=] { return codec.AddUp(kind); }, [=](const Run& run) { return codec.CheckAddUp(kind, run); }});
   }
   return absl::OkStatus();
 }

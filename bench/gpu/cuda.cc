@@ -1,12 +1,12 @@
 #include "gpu/cuda.h"
 
 #include <algorithm>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gyre/status_macros.h"
+#include "noise.h"
 
 namespace gyre::bench::gpu {
 
@@ -45,10 +45,8 @@ absl::StatusOr<Memory> Memory::Make(int64_t bytes) {
 
 absl::Status FillNormal(void* to, int64_t count, uint64_t seed) {
   constexpr int64_t kDistinct = 1 << 20;
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal;
   std::vector<float> values(static_cast<size_t>(std::min(count, kDistinct)));
-  for (float& value : values) value = normal(random);
+  bench::FillNormal(values, seed);
   for (int64_t done = 0; done < count; done += kDistinct) {
     const auto bytes = static_cast<size_t>(std::min(count - done, kDistinct)) * sizeof(float);
     RETURN_IF_ERROR(

@@ -5,11 +5,13 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "device/cuda/factory.h"
 #include "device/gpu.h"
 #include "gpu/cases.h"
@@ -35,7 +37,7 @@ absl::StatusOr<Rates> Measure(const Case& what, const Stream& stream, std::byte*
     return Check(cudaMemcpyAsync(to, from, static_cast<size_t>(what.bytes / 2), cudaMemcpyDeviceToDevice, stream.get()),
                  "copying");
   };
-  ASSIGN_OR_RETURN(const double once, stream.Time(kWarmup, what.run));
+  ASSIGN_OR_RETURN(const double once, stream.Time(kWarmup, what.run));  // it has been run before: CheckAll
   const int calls = std::clamp(static_cast<int>(std::ceil(kSample / std::max(once, 1e-7))), 1, 100);
   std::vector<double> seconds, rates, copies, shares;
   for (int i = -kWarmup; i < samples; ++i) {
@@ -50,6 +52,38 @@ absl::StatusOr<Rates> Measure(const Case& what, const Stream& stream, std::byte*
   }
   return Rates{Summarize(std::move(rates)).median, Summarize(std::move(copies)).median,
                Summarize(std::move(shares)).median, Summarize(std::move(seconds)).median};
+}
+
+// The names of those whose results are not the host's; which differences these are goes to stderr.
+absl::StatusOr<std::set<std::string>> CheckAll(const std::vector<const Case*>& chosen) {
+  std::set<std::string> wrong;
+  for (const Case* const each : chosen) {
+    const absl::Status checked = each->check(each->run);
+    if (checked.ok()) continue;
+    if (!absl::IsDataLoss(checked)) return checked;
+    std::fprintf(stderr, "gyre-bench gpu: %s: %s\n", each->name.c_str(), checked.ToString().c_str());
+    wrong.insert(each->name);
+  }
+  return wrong;
+}
+
+void Print(const Case& what, const Rates& got, bool right, const std::string& gpu, std::FILE* json) {
+  absl::PrintF("%-48s %12d %10.1f %12.1f %12.1f %7.1f%%%s\n", what.name, what.bytes, got.seconds * 1e6, got.rate * 1e-9,
+               got.copy * 1e-9, got.share * 100, right ? "" : "  WRONG");
+  std::fflush(stdout);
+  if (json == nullptr) return;
+  const nlohmann::ordered_json line = {{"lib", "gyre"},
+                                       {"op", "gpu_kernel"},
+                                       {"gpu", gpu},
+                                       {"group", what.group},
+                                       {"kernel", what.name},
+                                       {"bytes", what.bytes},
+                                       {"right", right},
+                                       {"time_us_med", got.seconds * 1e6},
+                                       {"gbs", got.rate * 1e-9},
+                                       {"copy_gbs", got.copy * 1e-9},
+                                       {"share_of_copy", got.share}};
+  absl::FPrintF(json, "%s\n", line.dump());
 }
 
 struct Close {
@@ -68,30 +102,21 @@ absl::Status RunKernels(const KernelOptions& options) {
   ASSIGN_OR_RETURN(const auto gpu, device::cuda::OpenGpu(ordinal));
   ASSIGN_OR_RETURN(const Stream stream, Stream::Make());
   Cases cases(*gpu, stream.get());
-  RETURN_IF_ERROR(AddPacking(cases));
-  RETURN_IF_ERROR(AddReductions(cases));
-  RETURN_IF_ERROR(AddFiniteChecks(cases));
-  RETURN_IF_ERROR(AddCodecs(cases));
-  const int64_t largest = std::ranges::max(cases.all(), {}, &Case::bytes).bytes / 2;
+  RETURN_IF_ERROR(AddAll(cases));
+  ASSIGN_OR_RETURN(const auto chosen, Choose(cases, options.only));
+  const int64_t largest = (*std::ranges::max_element(chosen, {}, &Case::bytes))->bytes / 2;
   ASSIGN_OR_RETURN(const Memory from, Memory::Make(largest));
   ASSIGN_OR_RETURN(const Memory to, Memory::Make(largest));
-  RETURN_IF_ERROR(Check(cudaDeviceSynchronize(), "waiting for the GPU"));
+  ASSIGN_OR_RETURN(const auto wrong, CheckAll(chosen));
   absl::PrintF("# %s; by turns with copies within its memory of as many bytes, read and written; medians of %d\n",
                gpu->name(), options.samples);
   absl::PrintF("#%-47s %12s %10s %12s %12s %8s\n", "kernel", "bytes", "us", "GB/s", "copy GB/s", "of copy");
-  for (const Case& each : cases.all()) {
-    ASSIGN_OR_RETURN(const Rates got, Measure(each, stream, from.data(), to.data(), options.samples));
-    absl::PrintF("%-48s %12d %10.1f %12.1f %12.1f %7.1f%%\n", each.name, each.bytes, got.seconds * 1e6, got.rate * 1e-9,
-                 got.copy * 1e-9, got.share * 100);
-    std::fflush(stdout);
-    if (json == nullptr) continue;
-    const nlohmann::ordered_json line = {
-        {"lib", "gyre"},          {"op", "gpu_kernel"},          {"gpu", gpu->name()},
-        {"kernel", each.name},    {"bytes", each.bytes},         {"time_us_med", got.seconds * 1e6},
-        {"gbs", got.rate * 1e-9}, {"copy_gbs", got.copy * 1e-9}, {"share_of_copy", got.share}};
-    absl::FPrintF(json.get(), "%s\n", line.dump());
+  for (const Case* const each : chosen) {
+    ASSIGN_OR_RETURN(const Rates got, Measure(*each, stream, from.data(), to.data(), options.samples));
+    Print(*each, got, !wrong.contains(each->name), gpu->name(), json.get());
   }
-  return absl::OkStatus();
+  if (wrong.empty()) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("wrong results of ", absl::StrJoin(wrong, "; ")));
 }
 
 }  // namespace gyre::bench::gpu

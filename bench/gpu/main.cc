@@ -45,11 +45,12 @@ absl::Status List(int count) {
 }
 
 void AddKernels(CLI::App& app, gpu::KernelOptions& options) {
-  CLI::App* command =
-      app.add_subcommand("kernels", "Packing, reductions, finite checks and compression beside copies; one process");
+  CLI::App* command = app.add_subcommand(
+      "kernels", "Packing, reductions, updates of weights, compression, ... beside copies; one process");
   command->add_option("--iters", options.samples, "Samples a case")
       ->check(CLI::Range(1, 10'000))
       ->capture_default_str();
+  command->add_option("--only", options.only, "Of those with this in their names alone");
   command->add_option("--json", options.json, "Also write JSON lines to this file");
 }
 

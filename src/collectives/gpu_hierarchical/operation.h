@@ -21,8 +21,6 @@ class Operation final : public Pollable {
  public:
   Operation(std::shared_ptr<Backend> backend, const GpuCall& call);
   ~Operation() override;
-  Operation(const Operation&) = delete;
-  Operation& operator=(const Operation&) = delete;
 
   shm::Progress Poll() override;
   bool Check(TimePoint now) override;

@@ -20,8 +20,6 @@ class Operation final : public Pollable {
  public:
   Operation(HostCalls host, std::shared_ptr<Rings> rings, const GpuCall& call);
   ~Operation() override;
-  Operation(const Operation&) = delete;
-  Operation& operator=(const Operation&) = delete;
 
   shm::Progress Poll() override;
   bool Check(TimePoint now) override;

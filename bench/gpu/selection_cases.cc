@@ -1,0 +1,141 @@
+// Cases of what chooses a gradient's largest elements: deep gradient compression, and topk, which has no momentum.
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "compression/accumulate.h"
+#include "compression/codec.h"
+#include "device/gpu_dgc.h"
+#include "gpu/cases.h"
+#include "gpu/check.h"
+#include "gyre/status_macros.h"
+
+namespace gyre::bench::gpu {
+
+namespace {
+
+constexpr int64_t kWidth = sizeof(float);
+
+// One tensor's accumulators and gradient.
+struct Selection {
+  float* momentum = nullptr;  // stays null of topk
+  float* velocity = nullptr;
+  std::byte* gradient = nullptr;
+  int64_t count = 0;
+  DType dtype = DType::kF32;
+  device::GpuDgc* dgc = nullptr;
+  device::kernels::DgcStep step = {};
+
+  absl::Status Check(Cases& cases, const Run& run) const;
+};
+
+// What a window's arrays are.
+struct Arrays {
+  std::vector<float> u, v, g;
+};
+
+absl::StatusOr<Arrays> Read(Cases& cases, const Selection& of, const Window& window) {
+  Arrays arrays;
+  if (of.momentum != nullptr) {
+    ASSIGN_OR_RETURN(arrays.u, cases.Get<float>(of.momentum + window.first, window.count));
+  }
+  ASSIGN_OR_RETURN(arrays.v, cases.Get<float>(of.velocity + window.first, window.count));
+  const int64_t width = DTypeSize(of.dtype);
+  ASSIGN_OR_RETURN(const auto stored, cases.Get<std::byte>(of.gradient + window.first * width, window.count * width));
+  arrays.g = Decode(stored, of.dtype);
+  return arrays;
+}
+
+// The magnitudes of what was chosen and of what was left, as far as anybody has looked.
+struct Border {
+  float least_chosen = std::numeric_limits<float>::infinity(), largest_left = 0;
+};
+
+// `after` is `before` with the gradient accumulated, but for elements that were chosen, which are 0.
+absl::Status Compare(Arrays before, const Arrays& after, const device::kernels::DgcStep& step, Border& border) {
+  compression::Accumulate({.momentum = before.u.empty() ? nullptr : before.u.data(),
+                           .velocity = before.v.data(),
+                           .gradient = before.g.data(),
+                           .factor = step.factor,
+                           .scale = step.scale},
+                          0, std::ssize(before.v));
+  for (size_t i = 0; i < before.v.size(); ++i) {
+    const bool chosen = step.select && before.v[i] != 0 && after.v[i] == 0;
+    float& bound = chosen ? border.least_chosen : border.largest_left;
+    bound = chosen ? std::min(bound, std::abs(before.v[i])) : std::max(bound, std::abs(before.v[i]));
+    if (!chosen) continue;
+    before.v[i] = 0;
+    if (!before.u.empty()) before.u[i] = 0;
+  }
+  RETURN_IF_ERROR(CheckSame("v", after.v, before.v));
+  return CheckSame("u", after.u, before.u);
+}
+
+absl::Status Selection::Check(Cases& cases, const Run& run) const {
+  std::vector<Arrays> before;
+  for (const Window& window : WindowsOf(count)) {
+    ASSIGN_OR_RETURN(Arrays arrays, Read(cases, *this, window));
+    before.push_back(std::move(arrays));
+  }
+  RETURN_IF_ERROR(run());
+  Border border;
+  for (size_t w = 0; const Window& window : WindowsOf(count)) {
+    ASSIGN_OR_RETURN(const Arrays after, Read(cases, *this, window));
+    RETURN_IF_ERROR(Compare(std::move(before[w++]), after, step, border));
+  }
+  if (!step.select) return absl::OkStatus();
+  if (border.least_chosen < border.largest_left) {
+    return absl::DataLossError(
+        absl::StrCat("an element of ", border.largest_left, " was left, one of ", border.least_chosen, " chosen"));
+  }
+  ASSIGN_OR_RETURN(const auto summaries, dgc->Read(cases.stream()));
+  return CheckSame("how many are chosen", {summaries[0].selected},
+                   std::vector{compression::KeptCount(step.sparsity, count)});
+}
+
+// Accumulators are read and written, the gradient is read. What is chosen is not counted.
+absl::Status AddSelection(Cases& cases, int64_t whole, bool momentum, DType dtype) {
+  constexpr int kWarmup = 20;  // steps after which thresholds have settled
+  const int64_t count = cases.Scaled(whole);
+  Selection selection{.count = count, .dtype = dtype};
+  if (momentum) {
+    ASSIGN_OR_RETURN(std::byte* const memory, cases.Allocate(count * kWidth));
+    selection.momentum = reinterpret_cast<float*>(memory);
+  }
+  ASSIGN_OR_RETURN(std::byte* const velocity, cases.Allocate(count * kWidth));
+  selection.velocity = reinterpret_cast<float*>(velocity);
+  ASSIGN_OR_RETURN(selection.gradient, cases.Allocate(count * DTypeSize(dtype)));
+  RETURN_IF_ERROR(cases.FillNormal(selection.gradient, count, dtype, 1));
+  const device::GpuDgcTensor tensor{
+      .momentum = selection.momentum, .velocity = selection.velocity, .gradient = selection.gradient, .count = count};
+  ASSIGN_OR_RETURN(auto made, device::GpuDgc::Create(cases.gpu(), {&tensor, 1}, {.gradients = dtype}));
+  selection.dgc = cases.Keep(std::move(made));
+  device::Gpu::Stream const stream = cases.stream();
+  for (int i = 0; i < kWarmup; ++i) RETURN_IF_ERROR(selection.dgc->Step(selection.step, stream));
+  const std::string size = absl::StrCat(std::string(DTypeName(dtype)),
+                                        absl::StrFormat(", %.1f M elements", static_cast<double>(whole) * 1e-6));
+  const auto add = [&](const std::string& name, bool select) {
+    selection.step.select = select;
+    const int64_t bytes = count * ((momentum ? 4 : 2) * kWidth + DTypeSize(dtype));
+    cases.Add({"selections", absl::StrCat(name, size), bytes,
+               [=] { return selection.dgc->Step(selection.step, stream); },
+               [=, &cases](const Run& run) { return selection.Check(cases, run); }});
+  };
+  add(momentum ? "DGC step, 99.9 %, " : "topk step, 99.9 %, ", true);
+  if (dtype == DType::kF32) add(momentum ? "DGC, only accumulating, " : "topk, only accumulating, ", false);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status AddSelections(Cases& cases) {
+  constexpr int64_t kElements = 25'600'000;
+  RETURN_IF_ERROR(AddSelection(cases, kElements, true, DType::kF32));
+  RETURN_IF_ERROR(AddSelection(cases, 10 * kElements, true, DType::kF32));
+  for (const DType dtype : {DType::kF16, DType::kBF16}) RETURN_IF_ERROR(AddSelection(cases, kElements, true, dtype));
+  return AddSelection(cases, kElements, false, DType::kF32);
+}
+
+}  // namespace gyre::bench::gpu
