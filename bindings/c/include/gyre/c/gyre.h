@@ -54,8 +54,10 @@ typedef enum gyre_op {
   GYRE_ADASUM = 5
 } gyre_op;
 
-/* Where memory is: on the host, or on one of this process's GPUs, after what was queued on `stream`, where the result is
- * seen as well. gyre::Device in gyre/tensor.h says what that means. The host is {-1, NULL}; {0} is a GPU. */
+/* Where memory is: on the host, which is {-1, NULL}, or on one of this process's GPUs ({0} is the first one). There an
+ * operation comes after all that was queued on `stream` before the call, and once it has returned well, what is queued
+ * there sees the result: gyre::Device in gyre/tensor.h. Where there is no libgyre_cuda, it ends in 12, kUnimplemented;
+ * where CUDA finds no GPU, in 14, kUnavailable. */
 typedef struct gyre_device {
   int gpu;      /* its ordinal, as CUDA counts them in this process; -1: the host */
   void* stream; /* a cudaStream_t there, not cudaStreamPerThread; NULL: the default one. Not used on the host */
