@@ -1,4 +1,4 @@
-// The C interface: each function is one call of the C++ interface.
+// The C interface: each function is one call of the C++ interface. Functions that take no device are of the host.
 #include "gyre/c/gyre.h"
 
 #include <algorithm>
@@ -54,6 +54,12 @@ gyre::DType ToDType(gyre_dtype dtype) {
   return static_cast<gyre::DType>(dtype);
 }
 
+constexpr gyre_device kHost = {-1, nullptr};
+
+gyre::Device ToDevice(gyre_device device) {
+  return {.gpu = device.gpu, .stream = device.stream};
+}
+
 gyre_status WrongDType(gyre_dtype dtype) {
   return Wrong("there is no dtype " + std::to_string(static_cast<int>(dtype)));
 }
@@ -94,24 +100,42 @@ int gyre_local_size(const gyre_communicator* communicator) {
 
 gyre_status gyre_all_reduce(gyre_communicator* communicator, const void* in, void* out, int64_t count, gyre_dtype dtype,
                             gyre_op op) {
+  return gyre_all_reduce_on(communicator, in, out, count, dtype, op, kHost);
+}
+
+gyre_status gyre_all_reduce_on(gyre_communicator* communicator, const void* in, void* out, int64_t count,
+                               gyre_dtype dtype, gyre_op op, gyre_device device) {
   if (!IsDType(dtype)) return WrongDType(dtype);
   if (static_cast<int>(op) < GYRE_SUM || static_cast<int>(op) > GYRE_ADASUM) {
     return Wrong("there is no operation " + std::to_string(static_cast<int>(op)));
   }
   const gyre::ReduceOptions options{.op = static_cast<gyre::ReduceOp>(op)};
-  return Status(Of(communicator).AllReduce({in, count, ToDType(dtype)}, {out, count, ToDType(dtype)}, options));
+  const gyre::Device place = ToDevice(device);
+  return Status(
+      Of(communicator).AllReduce({in, count, ToDType(dtype), place}, {out, count, ToDType(dtype), place}, options));
 }
 
 gyre_status gyre_all_gather(gyre_communicator* communicator, const void* in, void* out, int64_t count,
                             gyre_dtype dtype) {
+  return gyre_all_gather_on(communicator, in, out, count, dtype, kHost);
+}
+
+gyre_status gyre_all_gather_on(gyre_communicator* communicator, const void* in, void* out, int64_t count,
+                               gyre_dtype dtype, gyre_device device) {
   if (!IsDType(dtype)) return WrongDType(dtype);
   const int64_t all = count * Of(communicator).size();
-  return Status(Of(communicator).AllGather({in, count, ToDType(dtype)}, {out, all, ToDType(dtype)}));
+  const gyre::Device place = ToDevice(device);
+  return Status(Of(communicator).AllGather({in, count, ToDType(dtype), place}, {out, all, ToDType(dtype), place}));
 }
 
 gyre_status gyre_broadcast(gyre_communicator* communicator, void* in_out, int64_t count, gyre_dtype dtype, int root) {
+  return gyre_broadcast_on(communicator, in_out, count, dtype, root, kHost);
+}
+
+gyre_status gyre_broadcast_on(gyre_communicator* communicator, void* in_out, int64_t count, gyre_dtype dtype, int root,
+                              gyre_device device) {
   if (!IsDType(dtype)) return WrongDType(dtype);
-  return Status(Of(communicator).Broadcast({in_out, count, ToDType(dtype)}, root));
+  return Status(Of(communicator).Broadcast({in_out, count, ToDType(dtype), ToDevice(device)}, root));
 }
 
 gyre_status gyre_barrier(gyre_communicator* communicator) {
@@ -137,10 +161,15 @@ void gyre_reducer_destroy(gyre_reducer* reducer) {
 
 gyre_status gyre_reducer_register(gyre_reducer* reducer, const char* name, const int64_t* shape, int dimensions,
                                   gyre_dtype dtype, int* index) {
+  return gyre_reducer_register_on(reducer, name, shape, dimensions, dtype, kHost, index);
+}
+
+gyre_status gyre_reducer_register_on(gyre_reducer* reducer, const char* name, const int64_t* shape, int dimensions,
+                                     gyre_dtype dtype, gyre_device device, int* index) {
   if (!IsDType(dtype)) return WrongDType(dtype);
   if (dimensions < 0) return Wrong("a shape of " + std::to_string(dimensions) + " dimensions");
-  const auto added =
-      reducer->reducer->Register(name, std::span(shape, static_cast<size_t>(dimensions)), ToDType(dtype));
+  const auto added = reducer->reducer->Register(name, std::span(shape, static_cast<size_t>(dimensions)), ToDType(dtype),
+                                                ToDevice(device));
   if (added.ok()) *index = *added;
   return Status(added.status());
 }
@@ -158,8 +187,13 @@ gyre_status gyre_reducer_ready(gyre_reducer* reducer, int index) {
 }
 
 gyre_status gyre_reducer_ready_at(gyre_reducer* reducer, int index, void* data, int64_t count, gyre_dtype dtype) {
+  return gyre_reducer_ready_at_on(reducer, index, data, count, dtype, kHost);
+}
+
+gyre_status gyre_reducer_ready_at_on(gyre_reducer* reducer, int index, void* data, int64_t count, gyre_dtype dtype,
+                                     gyre_device device) {
   if (!IsDType(dtype)) return WrongDType(dtype);
-  return Status(reducer->reducer->Ready(index, {data, count, ToDType(dtype)}));
+  return Status(reducer->reducer->Ready(index, {data, count, ToDType(dtype), ToDevice(device)}));
 }
 
 gyre_status gyre_reducer_missing(gyre_reducer* reducer, int index) {

@@ -47,6 +47,10 @@ GradientReducer::State::~State() {
 
 absl::Status GradientReducer::State::CheckRegistration(std::string_view name, const Device& device) const {
   if (begun_) return absl::FailedPreconditionError("gradients are registered before Start");
+  if (device.gpu < -1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("gradient \"", absl::CHexEscape(ToAbsl(name)), "\" is on GPU ", device.gpu, ", which cannot be"));
+  }
   if (internal::IsPerThread(device)) {
     return absl::InvalidArgumentError(
         absl::StrCat("gradient \"", absl::CHexEscape(ToAbsl(name)), "\" is on ", internal::kPerThreadText));
@@ -273,9 +277,9 @@ absl::Status GradientReducer::State::Give(int index, const TensorView* view, boo
         absl::StrCat("gradient ", NameOf(place), " was given on ", internal::kPerThreadText));
   }
   if (view != nullptr) {
-    const absl::Status fits = on_gpu_ != nullptr      ? on_gpu_->Check(place, *view)
-                              : view->device.on_gpu() ? absl::InvalidArgumentError("it was registered on the host")
-                                                      : absl::OkStatus();
+    const absl::Status fits = on_gpu_ != nullptr       ? on_gpu_->Check(place, *view)
+                              : view->device.gpu != -1 ? absl::InvalidArgumentError("it was registered on the host")
+                                                       : absl::OkStatus();
     if (!fits.ok()) return Annotate(fits, absl::StrCat("gradient ", NameOf(place)));
   }
   RETURN_IF_ERROR(Claim(place));

@@ -36,6 +36,24 @@ static void test_collectives(gyre_communicator* world) {
   expect_ok(gyre_barrier(world), "barrier");
 }
 
+/* Devices: the host, said in so many words, and one that cannot be. */
+static void test_devices(gyre_communicator* world) {
+  const gyre_device host = {-1, NULL}, nowhere = {-2, NULL};
+  const int rank = gyre_rank(world), size = gyre_size(world);
+  int32_t value = rank + 1;
+  expect_ok(gyre_all_reduce_on(world, &value, &value, 1, GYRE_I32, GYRE_SUM, host), "all_reduce_on");
+  expect(value == size * (size + 1) / 2, "the sum");
+  int32_t* all = calloc((size_t)size, sizeof(int32_t));
+  value = rank;
+  expect_ok(gyre_all_gather_on(world, &value, all, 1, GYRE_I32, host), "all_gather_on");
+  for (int r = 0; r < size; ++r) expect(all[r] == r, "what each rank gave");
+  free(all);
+  expect_ok(gyre_broadcast_on(world, &value, 1, GYRE_I32, size - 1, host), "broadcast_on");
+  expect(value == size - 1, "the last rank's");
+  const gyre_status status = gyre_all_reduce_on(world, &value, &value, 1, GYRE_I32, GYRE_SUM, nowhere);
+  expect(status.code == 3 && strstr(status.message, "GPU -2") != NULL, "no GPU -2");
+}
+
 static void test_errors(gyre_communicator* world) {
   float value = 1;
   gyre_status status = gyre_all_reduce(world, &value, &value, 1, (gyre_dtype)99, GYRE_SUM);
@@ -55,7 +73,10 @@ static void test_reducer(gyre_communicator* world) {
   double own = 0;
   expect_ok(gyre_reducer_create(world, &reducer), "create");
   expect_ok(gyre_reducer_register(reducer, "matrix", shape, 2, GYRE_F32, &matrix), "register");
-  expect_ok(gyre_reducer_register(reducer, "scalar", NULL, 0, GYRE_F64, &scalar), "register");
+  const gyre_device host = {-1, NULL}, nowhere = {-2, NULL};
+  expect_ok(gyre_reducer_register_on(reducer, "scalar", NULL, 0, GYRE_F64, host, &scalar), "register_on");
+  expect(gyre_reducer_register_on(reducer, "other", NULL, 0, GYRE_F64, nowhere, &again).code == 3 && again == -1,
+         "no GPU -2");
   expect(gyre_reducer_register(reducer, "matrix", shape, 2, GYRE_F32, &again).code == 3 && again == -1,
          "one name once");
   expect(gyre_reducer_gradient(reducer, matrix) == NULL, "no memory before start");
@@ -66,6 +87,7 @@ static void test_reducer(gyre_communicator* world) {
     expect_ok(gyre_reducer_ready(reducer, matrix), "ready");
     expect(gyre_reducer_ready(reducer, matrix).code == 9, "ready once a step");
     own = rank + 1;
+    expect(gyre_reducer_ready_at_on(reducer, scalar, &own, 1, GYRE_F64, nowhere).code == 3, "ready on the host only");
     if (step == 4) {
       expect_ok(gyre_reducer_missing(reducer, scalar), "missing");
     } else {
@@ -84,6 +106,7 @@ int main(void) {
   if (runtime == NULL) return 1;
   gyre_communicator* const world = gyre_runtime_world(runtime);
   test_collectives(world);
+  test_devices(world);
   test_errors(world);
   test_reducer(world);
   gyre_runtime_destroy(runtime);

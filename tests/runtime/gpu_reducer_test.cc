@@ -208,6 +208,8 @@ TEST(GpuReducerTest, WhatIsElsewhereIsRefused) {
                 MatchesStatus(StatusCode::kInvalidArgument, "gradient \"b\" is on the host, those before it on GPU 0"));
     EXPECT_THAT(reducer->Register("b", shape, DType::kF32, rank.on(reinterpret_cast<void*>(uintptr_t{2}))),
                 MatchesStatus(StatusCode::kInvalidArgument, "cudaStreamPerThread"));
+    EXPECT_THAT(reducer->Register("b", shape, DType::kF32, {.gpu = -2}),
+                MatchesStatus(StatusCode::kInvalidArgument, "gradient \"b\" is on GPU -2, which cannot be"));
     EXPECT_THAT(reducer->RegisterRows("c", shape), MatchesStatus(StatusCode::kInvalidArgument, "\"c\" is on the host"));
     ASSERT_THAT(reducer->Register("d", shape, DType::kF64, rank.device()), IsOk());
     ASSERT_THAT(reducer->Start(), IsOk());

@@ -10,11 +10,22 @@
 //     RETURN_IF_ERROR(distributed->Step().status());
 //
 // Gradients live where the reducer wants them: the .grad of every parameter is a view of memory that the host's ranks
-// share, so that nothing is copied. A hook on each parameter's accumulation calls Ready.
+// share, or of the reducer's on the GPU, so that nothing is copied. A hook on each parameter's accumulation calls
+// Ready.
+//
+// On a GPU LibTorch queues work on the stream that is current on the thread. One stream is given to Create, and has to
+// be the current one there, in Step and in BroadcastBuffers: LibTorch accumulates gradients on what was current in
+// Create, whatever the other streams of the forward and the backward pass. What LibTorch's device-independent part can
+// tell of streams is checked: other ones end in an error instead of wrong gradients.
+//
+//   auto distributed = gyre::TorchOptimizer::Create(world, *net, optimizer, {},
+//                                                   c10::cuda::getCurrentCUDAStream(gpu).stream());
 //
 // Threads: one at a time. A backward pass may use whatever threads LibTorch has.
 #pragma once
 
+#include <c10/core/Stream.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/torch.h>
 
@@ -36,6 +47,7 @@
 #include "gyre/reducer.h"
 #include "gyre/status_macros.h"
 #include "gyre/tensor.h"
+#include "gyre/torch/tensor_traits.h"
 
 namespace gyre {
 
@@ -44,14 +56,20 @@ class TorchOptimizer {
   // Collective over `communicator`. All three must outlive this object, and the module's parameters must stay where
   // they are (no module.to(...) from here on). When it returns, all ranks have rank 0's parameters, buffers and state
   // of the optimizer, and every gradient is zero.
-  //   kInvalidArgument     a parameter that is not a dense floating-point tensor on the CPU, or that the optimizer has
-  //                        and the module has not; modules that differ between ranks (GradientReducer::Start); a Dgc,
-  //                        whose results are velocities
+  // Parameters are on the host, or on one GPU, buffers there or on the host. `stream` is the cudaStream_t that is
+  // current on that GPU, by LibTorch, on this thread; null: the default stream, which is current where the program has
+  // not set another. The module has taken part in no graph that still exists, unless that was on this stream.
+  //   kInvalidArgument     a parameter that is not a dense floating-point tensor on the host or a CUDA GPU, is not on
+  //                        the device of those before it, or that the optimizer has and the module has not; a buffer
+  //                        on another GPU; one of `stream` and LibTorch's current stream is the default one, the other
+  //                        is not; modules that differ between ranks (GradientReducer::Start); a Dgc, whose results
+  //                        are velocities
   //   kInternal            LibTorch threw; with its words
   static absl::StatusOr<std::unique_ptr<TorchOptimizer>> Create(Communicator& communicator,
                                                                 const torch::nn::Module& module,
                                                                 torch::optim::Optimizer& optimizer,
-                                                                const ReducerOptions& options = {});
+                                                                const ReducerOptions& options = {},
+                                                                void* stream = nullptr);
 
   // The parameters' gradients are undefined from then on. Amid a step, it ends that of the other ranks too.
   ~TorchOptimizer();
@@ -61,12 +79,15 @@ class TorchOptimizer {
   // After one backward pass: waits for the averages, lets the optimizer update the parameters, unless the step was
   // skipped or only added up (StepSummary), and sets all gradients to zero. A parameter that the pass did not reach
   // contributes zeros; its average is that of the others'.
+  // On a GPU what the optimizer does is queued when it returns.
   // Errors are GradientReducer's, kInternal if the optimizer throws; kFailedPrecondition after a second backward pass
-  // in one step (add up with ReducerOptions::accumulate). After an error it is unusable, and others wait for this rank
-  // until they reach their deadlines or it is destroyed.
+  // in one step (add up with ReducerOptions::accumulate), and where a gradient was accumulated, or Step is called, on
+  // another stream than Create's. After an error it is unusable, and others wait for this rank until they reach their
+  // deadlines or it is destroyed.
   absl::StatusOr<StepSummary> Step();
 
   // Collective: all ranks get rank 0's buffers, which otherwise follow what each rank sees (a batch norm's statistics).
+  // kFailedPrecondition where it is called on another stream than Create.
   absl::Status BroadcastBuffers();
 
   GradientReducer& reducer() { return *reducer_; }
@@ -82,16 +103,19 @@ class TorchOptimizer {
     bool arrived = false;  // in this step
   };
 
-  TorchOptimizer(Communicator& communicator, const torch::nn::Module& module, torch::optim::Optimizer& optimizer)
-      : communicator_(communicator), module_(module), optimizer_(optimizer) {}
+  TorchOptimizer(Communicator& communicator, const torch::nn::Module& module, torch::optim::Optimizer& optimizer,
+                 void* stream)
+      : communicator_(communicator), module_(module), optimizer_(optimizer), stream_(stream) {}
 
-  static absl::StatusOr<DType> DTypeOfTensor(const std::string& name, const at::Tensor& tensor);
   template <typename Body>
   static absl::Status Try(const char* what, Body&& body);
 
   absl::Status Collect();
   absl::Status CheckOptimizer() const;
   absl::Status Register(const ReducerOptions& options);
+  c10::Stream CurrentStream() const;
+  absl::Status FindStream();
+  absl::Status CheckStream(const char* what) const;
   absl::Status BroadcastTensor(const std::string& name, const at::Tensor& tensor);
   absl::Status BroadcastOptimizer();
   void Attach();
@@ -102,15 +126,19 @@ class TorchOptimizer {
   torch::optim::Optimizer& optimizer_;
   std::unique_ptr<GradientReducer> reducer_;
   std::vector<Parameter> parameters_;
-  std::mutex mutex_;     // for what follows
-  absl::Status failed_;  // the first error of a hook
+  at::Device device_ = at::kCPU;                                     // of all parameters
+  void* const stream_;                                               // there
+  c10::Stream current_{c10::Stream::DEFAULT, at::Device(at::kCPU)};  // the same, as LibTorch calls it
+  std::mutex mutex_;                                                 // for what follows
+  absl::Status failed_;                                              // the first error of a hook
 };
 
 inline absl::StatusOr<std::unique_ptr<TorchOptimizer>> TorchOptimizer::Create(Communicator& communicator,
                                                                               const torch::nn::Module& module,
                                                                               torch::optim::Optimizer& optimizer,
-                                                                              const ReducerOptions& options) {
-  std::unique_ptr<TorchOptimizer> created(new TorchOptimizer(communicator, module, optimizer));
+                                                                              const ReducerOptions& options,
+                                                                              void* stream) {
+  std::unique_ptr<TorchOptimizer> created(new TorchOptimizer(communicator, module, optimizer, stream));
   RETURN_IF_ERROR(created->Collect());
   RETURN_IF_ERROR(created->CheckOptimizer());
   RETURN_IF_ERROR(created->Register(options));
@@ -132,6 +160,7 @@ inline TorchOptimizer::~TorchOptimizer() {
 }
 
 inline absl::StatusOr<StepSummary> TorchOptimizer::Step() {
+  RETURN_IF_ERROR(CheckStream("Step is called"));
   {
     const std::lock_guard lock(mutex_);
     if (!failed_.ok()) return failed_;
@@ -155,32 +184,11 @@ inline absl::StatusOr<StepSummary> TorchOptimizer::Step() {
 }
 
 inline absl::Status TorchOptimizer::BroadcastBuffers() {
+  RETURN_IF_ERROR(CheckStream("BroadcastBuffers is called"));
   for (const auto& buffer : module_.named_buffers()) {
     if (buffer.value().defined()) RETURN_IF_ERROR(BroadcastTensor(buffer.key(), buffer.value()));
   }
   return absl::OkStatus();
-}
-
-inline absl::StatusOr<DType> TorchOptimizer::DTypeOfTensor(const std::string& name, const at::Tensor& tensor) {
-  if (tensor.device().is_cpu() && tensor.layout() == at::kStrided) {
-    switch (tensor.scalar_type()) {
-      case at::kByte: return DType::kU8;
-      case at::kChar: return DType::kI8;
-      case at::kShort: return DType::kI16;
-      case at::kInt: return DType::kI32;
-      case at::kLong: return DType::kI64;
-      case at::kHalf: return DType::kF16;
-      case at::kBFloat16: return DType::kBF16;
-      case at::kFloat: return DType::kF32;
-      case at::kDouble: return DType::kF64;
-      case at::kBool: return DType::kBool;
-      default: break;
-    }
-  }
-  std::ostringstream text;
-  text << "tensor \"" << name << "\" is " << tensor.scalar_type() << ", " << tensor.layout() << ", on "
-       << tensor.device() << ": only dense numbers on the CPU can be exchanged";
-  return absl::InvalidArgumentError(text.str());
 }
 
 // No exception of LibTorch's leaves this header.
@@ -230,18 +238,48 @@ inline absl::Status TorchOptimizer::Register(const ReducerOptions& options) {
         "another codec");
   }
   for (Parameter& parameter : parameters_) {
-    ASSIGN_OR_RETURN(const DType dtype, DTypeOfTensor(parameter.name, parameter.tensor));
+    ASSIGN_OR_RETURN(const TensorTraits traits, TensorTraitsOf(parameter.name, parameter.tensor, stream_));
     const at::IntArrayRef sizes = parameter.tensor.sizes();
-    ASSIGN_OR_RETURN(parameter.index, reducer_->Register(parameter.name, {sizes.data(), sizes.size()}, dtype));
+    ASSIGN_OR_RETURN(parameter.index,
+                     reducer_->Register(parameter.name, {sizes.data(), sizes.size()}, traits.dtype, traits.device));
   }
+  RETURN_IF_ERROR(FindStream());
   return reducer_->Start();
 }
 
+inline c10::Stream TorchOptimizer::CurrentStream() const {
+  return c10::impl::getDeviceGuardImpl(device_.type())->getStream(device_);
+}
+
+// LibTorch tells the number of a stream, which is 0 for the default one, and no more of it without CUDA's headers.
+inline absl::Status TorchOptimizer::FindStream() {
+  if (parameters_.empty()) return absl::OkStatus();
+  device_ = parameters_.front().tensor.device();
+  RETURN_IF_ERROR(Try("the current stream", [&] { current_ = CurrentStream(); }));
+  if ((current_.id() == 0) == (stream_ == nullptr)) return absl::OkStatus();
+  std::ostringstream text;
+  text << "LibTorch's current stream on " << device_ << " is " << (current_.id() == 0 ? "" : "not ")
+       << "the default one; the one that was given is" << (stream_ == nullptr ? "" : " not");
+  return absl::InvalidArgumentError(text.str());
+}
+
+// Between what is queued on other streams and what the reducer does there is no order.
+inline absl::Status TorchOptimizer::CheckStream(const char* what) const {
+  if (CurrentStream() == current_) return absl::OkStatus();
+  return absl::FailedPreconditionError(std::string(what) +
+                                       " on another stream than was LibTorch's current one in Create");
+}
+
 inline absl::Status TorchOptimizer::BroadcastTensor(const std::string& name, const at::Tensor& tensor) {
-  ASSIGN_OR_RETURN(const DType dtype, DTypeOfTensor(name, tensor));
+  ASSIGN_OR_RETURN(const TensorTraits traits, TensorTraitsOf(name, tensor, stream_));
+  if (traits.device.on_gpu() && tensor.device() != device_) {
+    std::ostringstream text;
+    text << "tensor \"" << name << "\" is on " << tensor.device() << ", the parameters are on " << device_;
+    return absl::InvalidArgumentError(text.str());
+  }
   at::Tensor contiguous;
   RETURN_IF_ERROR(Try("a copy", [&] { contiguous = tensor.detach().contiguous(); }));
-  RETURN_IF_ERROR(communicator_.Broadcast({contiguous.data_ptr(), contiguous.numel(), dtype}, 0));
+  RETURN_IF_ERROR(communicator_.Broadcast({contiguous.data_ptr(), contiguous.numel(), traits.dtype, traits.device}, 0));
   if (tensor.is_contiguous()) return absl::OkStatus();
   return Try("a copy", [&] { tensor.detach().copy_(contiguous); });
 }
@@ -265,7 +303,7 @@ inline absl::Status TorchOptimizer::BroadcastOptimizer() {
   return Try("loading rank 0's optimizer", [&] {
     std::istringstream stream(bytes);
     torch::serialize::InputArchive archive;
-    archive.load_from(stream);
+    archive.load_from(stream, device_);  // rank 0's may be on a GPU of another number
     optimizer_.load(archive);
   });
 }
@@ -273,7 +311,11 @@ inline absl::Status TorchOptimizer::BroadcastOptimizer() {
 inline void TorchOptimizer::Attach() {
   for (Parameter& parameter : parameters_) {
     const TensorView home = reducer_->gradient(parameter.index);
-    parameter.gradient = torch::from_blob(home.data, parameter.tensor.sizes(), parameter.tensor.dtype());
+    const at::Device device = parameter.tensor.device();
+    parameter.gradient = at::for_blob(home.data, parameter.tensor.sizes())
+                             .target_device(device)
+                             .options(at::TensorOptions(device).dtype(parameter.tensor.dtype()))
+                             .make_tensor();
     parameter.tensor.mutable_grad() = parameter.gradient;
     parameter.accumulator = torch::autograd::impl::grad_accumulator(parameter.tensor);
     using Tensors = torch::autograd::variable_list;
@@ -288,8 +330,9 @@ inline void TorchOptimizer::Attach() {
 // The gradient has been accumulated, on a thread of the backward pass.
 inline void TorchOptimizer::Arrive(Parameter& parameter) {
   const at::Tensor& given = parameter.tensor.grad();
-  absl::Status status;
-  if (!given.is_same(parameter.gradient)) {  // the program, or a pass with create_graph, has put another in its place
+  absl::Status status = CheckStream("a gradient was accumulated");
+  if (status.ok() &&
+      !given.is_same(parameter.gradient)) {  // the program, or a pass with create_graph, has put another in its place
     status = Try("a gradient", [&] {
       parameter.gradient.copy_(given.detach());
       parameter.tensor.mutable_grad() = parameter.gradient;
