@@ -51,7 +51,8 @@ absl::Status ParameterServerClient::State::CheckStarted() const {
 
 absl::StatusOr<int> ParameterServerClient::State::Register(std::string_view name, std::span<float> weights,
                                                            std::span<const int64_t> shape, const Device& device) {
-  if (client_ != nullptr) return absl::FailedPreconditionError("Register after Start");
+  const bool has_memory = on_gpu_ != nullptr;  // of a Start that failed
+  if (client_ != nullptr || has_memory) return absl::FailedPreconditionError("Register after Start");
   const auto same = [&](const auto& other) { return other.name == name; };
   if (name.empty() || std::ranges::any_of(options_.setup.tensors, same) || rows_.Has(name)) {
     return absl::InvalidArgumentError(absl::StrCat("weights named '", ToAbsl(name), "' are there twice, or unnamed"));

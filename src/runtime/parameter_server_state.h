@@ -87,7 +87,7 @@ class ParameterServerClient::State {
   std::span<float> gradients_;         // of all weights, on the host
   internal::ServedRows rows_;
   std::unique_ptr<internal::ServedOnGpu> on_gpu_;  // null: all weights are on the host
-  std::unique_ptr<ps::Client> client_;             // writes to the weights' memory on the host
+  std::unique_ptr<ps::Client> client_;             // goes first: it writes weights on the host
 };
 
 }  // namespace gyre

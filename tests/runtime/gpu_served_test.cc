@@ -298,6 +298,9 @@ TEST(GpuServedTest, AFrozenGpuIsNamedByTheDeadline) {
     rank.gpu->Stall(true);
     EXPECT_THAT(alone.client->Start(),
                 MatchesStatus(StatusCode::kDeadlineExceeded, "GPU 0 had not copied the weights of \"w\""));
+    std::vector<float> late(1);
+    EXPECT_THAT(alone.client->Register("late", late),
+                MatchesStatus(StatusCode::kFailedPrecondition, "Register after Start"));
     rank.gpu->Stall(false);
     ASSERT_THAT(alone.client->Start(), IsOk());
     rank.Put(alone.gradient(rank), ones.data());
@@ -349,7 +352,8 @@ TEST(GpuServedTest, WhatADgcRefusesCanBeMended) {
     std::vector<float> values(Alone::kCount, 1);
     values[7] = std::numeric_limits<float>::quiet_NaN();
     rank.Put(alone.gradient(rank), values.data());
-    EXPECT_THAT(alone.client->Push(), MatchesStatus(StatusCode::kFailedPrecondition, "1 elements of the gradient are NaN"));
+    EXPECT_THAT(alone.client->Push(),
+                MatchesStatus(StatusCode::kFailedPrecondition, "1 elements of the gradient are NaN"));
     values[7] = 1;
     rank.Put(alone.gradient(rank), values.data());
     ASSERT_THAT(alone.client->PushPull(), IsOk());
