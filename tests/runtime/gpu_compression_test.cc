@@ -57,6 +57,7 @@ class Twins {
       const auto index = static_cast<int>(t);
       std::vector<float>& values = *kept_.emplace_back(std::make_unique<std::vector<float>>());
       for (int64_t i = 0; i < CountOf(kShapes[t]); ++i) values.push_back(GradientOf(rank_.rank, t, i, step));
+      if (spoils) values[static_cast<size_t>(step)] = std::numeric_limits<float>::infinity();
       std::memcpy(host->gradient(index).data, values.data(), values.size() * sizeof(float));
       ASSERT_THAT(host->Ready(index), IsOk());
       const bool in_own = (t + static_cast<size_t>(step)) % 2 == 0;
@@ -97,6 +98,7 @@ class Twins {
   }
 
   std::unique_ptr<GradientReducer> host, gpu;
+  bool spoils = false;  // in each step another element of each gradient is infinite
 
  private:
   GpuRank& rank_;
@@ -197,6 +199,16 @@ TEST(GpuCompression, MicroBatchesAddUpFirst) {
       }
     });
   }
+}
+
+TEST(GpuCompression, WhatIsDroppedIsNotInTheNorm) {
+  RunOnGpus({2}, 8, [](GpuRank& rank) {
+    Twins twins(rank);
+    twins.spoils = rank.rank == 1;
+    ASSERT_THAT(twins.Start({.compression = Dgc{.sparsity = 0.9, .clip = 6}, .always_compress = true}), IsOk());
+    for (int64_t step = 1; step <= 3; ++step) ASSERT_NO_FATAL_FAILURE(twins.Step(step));
+    EXPECT_TRUE(twins.gpu->SaveCompression() == twins.host->SaveCompression());
+  });
 }
 
 // What becomes of it is for the model to say; whatever it says, nothing is lost, and all ranks have the same.
