@@ -32,7 +32,7 @@ class Contender {
   virtual bool Supports(bool in_place) const = 0;
 
   // Of the prepared buffers, or, where the library works in memory that is none of the host's, of a copy of them that
-  // Upload passes on after it was written, and Download brings up to date.
+  // Upload passes on after it was written, and Download brings up to date with what has been done by then (Finish).
   virtual Ends ends(bool in_place) = 0;
   virtual absl::Status Upload(bool /*in_place*/) { return absl::OkStatus(); }
   virtual absl::Status Download(bool /*in_place*/) { return absl::OkStatus(); }

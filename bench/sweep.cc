@@ -69,6 +69,7 @@ absl::StatusOr<int64_t> Sweep::CountWrong(Contender& contender, const Task& task
   pattern.Fill(at.send);
   RETURN_IF_ERROR(contender.Upload(in_place));
   RETURN_IF_ERROR(contender.Run(in_place));
+  RETURN_IF_ERROR(contender.Finish());  // Download does not wait for what was queued
   RETURN_IF_ERROR(contender.Download(in_place));
   int64_t wrong = pattern.CountWrong(at.result);
   RETURN_IF_ERROR(world_.AllReduce(std::span(&wrong, 1)));

@@ -65,7 +65,7 @@ struct Packing {
   }
 };
 
-// The result of `op` at each window, of elements that differ by source and window.
+// The sums at each window, of elements that differ by source and window.
 absl::Status CheckReduction(Cases& cases, DType dtype, std::span<void* const> sources, std::span<void* const> results,
                             int64_t count, const Run& run) {
   const int64_t width = DTypeSize(dtype);

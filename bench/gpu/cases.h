@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -95,7 +96,7 @@ class Cases {
 // Those whose names have `only` in them. kInvalidArgument: none has.
 absl::StatusOr<std::vector<const Case*>> Choose(const Cases& cases, std::string_view only);
 
-// All of the following, in this order. 12 GiB or so of the GPU's memory.
+// All of the following, in this order. Takes some 7 GiB of the GPU's memory.
 absl::Status AddAll(Cases& cases);
 
 // Pack and unpack of ResNet-50's gradients, each in memory of its own: as they are, and with a cast to bf16.

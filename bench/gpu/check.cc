@@ -1,5 +1,7 @@
 #include "gpu/check.h"
 
+#include <cstring>
+
 #include "noise.h"
 
 namespace gyre::bench::gpu {

@@ -70,14 +70,14 @@ class Remote final : public Contender {
   }
   absl::Status Download(bool /*in_place*/) override {
     out_ = remote_out_;
-    return Finish();
+    return absl::OkStatus();
   }
   absl::Status Run(bool /*in_place*/) override {
     ++queued_;
-    remote_out_ = remote_in_;
     return absl::OkStatus();
   }
   absl::Status Finish() override {
+    if (queued_ > 0) remote_out_ = remote_in_;
     queued_ = 0;
     ++finished_;
     return absl::OkStatus();
