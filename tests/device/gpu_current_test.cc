@@ -16,7 +16,7 @@ using support::IsOk;
 // The driver's cuCtxGetCurrent: 0 is success.
 using GetCurrent = int (*)(void** context);
 
-TEST(GpuCurrentTest, AThreadThatChoseNoGpuHasNoneAfterwards) {
+TEST(CallsOnCuda, AThreadThatChoseNoGpuHasNoneAfterwards) {
   auto opened = OpenGpuUnderTest("cuda");
   if (absl::IsUnavailable(opened.status())) GTEST_SKIP() << opened.status().message();
   ASSERT_THAT(opened, IsOk());
