@@ -30,6 +30,13 @@ struct Case {
   // Makes what `run` starts from, calls it once, and sets what it has left against what the host makes of the same: of
   // large arrays the first and the last elements. kDataLoss says what differs. Waits for the stream.
   std::function<absl::Status(const Run& run)> check;
+
+  // What the next runs start from, which are to differ from those before: called between samples, queues on the cases'
+  // stream. Null where speed does not depend on it.
+  Run refresh{};
+  // How many runs so far had to read again what they had read, which is not in `bytes`. Waits for the stream. Null
+  // where none has to.
+  std::function<absl::StatusOr<int64_t>()> rescans{};
 };
 
 // Cases and whatever they use, which lives as long. The Gpu and the stream outlive it. Not thread-safe.

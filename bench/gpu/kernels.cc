@@ -27,7 +27,12 @@ namespace {
 struct Rates {
   double rate, copy, share;  // bytes a second, of both; medians, of the share by pairs
   double seconds;
+  int64_t runs = 0, rescans = 0;  // all that were made, and Case::rescans of them
 };
+
+absl::StatusOr<int64_t> RescansOf(const Case& what) {
+  return what.rescans ? what.rescans() : 0;
+}
 
 // By turns with a copy of as many bytes, half of them read.
 absl::StatusOr<Rates> Measure(const Case& what, const Stream& stream, std::byte* from, std::byte* to, int samples) {
@@ -40,7 +45,9 @@ absl::StatusOr<Rates> Measure(const Case& what, const Stream& stream, std::byte*
   ASSIGN_OR_RETURN(const double once, stream.Time(kWarmup, what.run));  // it has been run before: CheckAll
   const int calls = std::clamp(static_cast<int>(std::ceil(kSample / std::max(once, 1e-7))), 1, 100);
   std::vector<double> seconds, rates, copies, shares;
+  ASSIGN_OR_RETURN(const int64_t rescans, RescansOf(what));
   for (int i = -kWarmup; i < samples; ++i) {
+    if (what.refresh) RETURN_IF_ERROR(what.refresh());
     ASSIGN_OR_RETURN(const double copied, stream.Time(calls, copy));
     ASSIGN_OR_RETURN(const double ran, stream.Time(calls, what.run));
     if (i < 0) continue;
@@ -50,8 +57,13 @@ absl::StatusOr<Rates> Measure(const Case& what, const Stream& stream, std::byte*
     copies.push_back(bytes / copied);
     shares.push_back(copied / ran);
   }
-  return Rates{Summarize(std::move(rates)).median, Summarize(std::move(copies)).median,
-               Summarize(std::move(shares)).median, Summarize(std::move(seconds)).median};
+  ASSIGN_OR_RETURN(const int64_t rescans_after, RescansOf(what));
+  return Rates{.rate = Summarize(std::move(rates)).median,
+               .copy = Summarize(std::move(copies)).median,
+               .share = Summarize(std::move(shares)).median,
+               .seconds = Summarize(std::move(seconds)).median,
+               .runs = int64_t{calls} * (samples + kWarmup),
+               .rescans = rescans_after - rescans};
 }
 
 // The names of those whose results are not the host's; which differences these are goes to stderr.
@@ -68,22 +80,25 @@ absl::StatusOr<std::set<std::string>> CheckAll(const std::vector<const Case*>& c
 }
 
 void Print(const Case& what, const Rates& got, bool right, const std::string& gpu, std::FILE* json) {
-  absl::PrintF("%-48s %12d %10.1f %12.1f %12.1f %7.1f%%%s\n", what.name, what.bytes, got.seconds * 1e6, got.rate * 1e-9,
-               got.copy * 1e-9, got.share * 100, right ? "" : "  WRONG");
+  const std::string rescans = what.rescans ? absl::StrFormat("  %d of %d rescanned", got.rescans, got.runs) : "";
+  absl::PrintF("%-48s %12d %10.1f %12.1f %12.1f %7.1f%%%s%s\n", what.name, what.bytes, got.seconds * 1e6,
+               got.rate * 1e-9, got.copy * 1e-9, got.share * 100, rescans, right ? "" : "  WRONG");
   std::fflush(stdout);
   if (json == nullptr) return;
-  const nlohmann::ordered_json line = {{"lib", "gyre"},
-                                       {"op", "gpu_kernel"},
-                                       {"gpu", gpu},
-                                       {"group", what.group},
-                                       {"kernel", what.name},
-                                       {"bytes", what.bytes},
-                                       {"right", right},
-                                       {"time_us_med", got.seconds * 1e6},
-                                       {"gbs", got.rate * 1e-9},
-                                       {"copy_gbs", got.copy * 1e-9},
-                                       {"share_of_copy", got.share}};
+  nlohmann::ordered_json line = {{"lib", "gyre"},
+                                 {"op", "gpu_kernel"},
+                                 {"gpu", gpu},
+                                 {"group", what.group},
+                                 {"kernel", what.name},
+                                 {"bytes", what.bytes},
+                                 {"right", right},
+                                 {"time_us_med", got.seconds * 1e6},
+                                 {"gbs", got.rate * 1e-9},
+                                 {"copy_gbs", got.copy * 1e-9},
+                                 {"share_of_copy", got.share}};
+  if (what.rescans) line.update({{"runs", got.runs}, {"rescans", got.rescans}});
   absl::FPrintF(json, "%s\n", line.dump());
+  std::fflush(json);
 }
 
 struct Close {

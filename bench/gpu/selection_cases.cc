@@ -1,7 +1,10 @@
 // Cases of what chooses a gradient's largest elements: deep gradient compression, and topk, which has no momentum.
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -27,9 +30,32 @@ struct Selection {
   DType dtype = DType::kF32;
   device::GpuDgc* dgc = nullptr;
   device::kernels::DgcStep step = {};
+  // Gradients are put together of so many elements of noise at a time, each from one of so many places.
+  int64_t piece = 0;
+  const std::byte* noise = nullptr;
+  int64_t refreshed = 0;
 
+  // Another gradient, in the place of the last: of one that stays the same, accumulators would only grow.
+  absl::Status Refresh(Cases& cases);
+  absl::StatusOr<int64_t> Rescans(Cases& cases) const;
   absl::Status Check(Cases& cases, const Run& run) const;
 };
+
+absl::Status Selection::Refresh(Cases& cases) {
+  ++refreshed;
+  const int64_t width = DTypeSize(dtype);
+  for (int64_t first = 0; first < count; first += piece) {
+    const int64_t place = (refreshed * 40'503 + first / piece * 7919) % piece;
+    RETURN_IF_ERROR(cases.gpu().Copy(gradient + first * width, noise + place * width,
+                                     std::min(piece, count - first) * width, cases.stream()));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> Selection::Rescans(Cases& cases) const {
+  ASSIGN_OR_RETURN(const auto summaries, dgc->Read(cases.stream()));
+  return summaries[0].rescans;
+}
 
 // What a window's arrays are.
 struct Arrays {
@@ -99,7 +125,7 @@ absl::Status Selection::Check(Cases& cases, const Run& run) const {
 absl::Status AddSelection(Cases& cases, int64_t whole, bool momentum, DType dtype) {
   constexpr int kWarmup = 20;  // steps after which thresholds have settled
   const int64_t count = cases.Scaled(whole);
-  Selection selection{.count = count, .dtype = dtype};
+  Selection selection{.count = count, .dtype = dtype, .piece = cases.Scaled(1 << 20)};
   if (momentum) {
     ASSIGN_OR_RETURN(std::byte* const memory, cases.Allocate(count * kWidth));
     selection.momentum = reinterpret_cast<float*>(memory);
@@ -107,21 +133,29 @@ absl::Status AddSelection(Cases& cases, int64_t whole, bool momentum, DType dtyp
   ASSIGN_OR_RETURN(std::byte* const velocity, cases.Allocate(count * kWidth));
   selection.velocity = reinterpret_cast<float*>(velocity);
   ASSIGN_OR_RETURN(selection.gradient, cases.Allocate(count * DTypeSize(dtype)));
-  RETURN_IF_ERROR(cases.FillNormal(selection.gradient, count, dtype, 1));
+  ASSIGN_OR_RETURN(std::byte* const noise, cases.Allocate(2 * selection.piece * DTypeSize(dtype)));
+  RETURN_IF_ERROR(cases.FillNormal(noise, 2 * selection.piece, dtype, 1));
+  selection.noise = noise;
   const device::GpuDgcTensor tensor{
       .momentum = selection.momentum, .velocity = selection.velocity, .gradient = selection.gradient, .count = count};
   ASSIGN_OR_RETURN(auto made, device::GpuDgc::Create(cases.gpu(), {&tensor, 1}, {.gradients = dtype}));
   selection.dgc = cases.Keep(std::move(made));
   device::Gpu::Stream const stream = cases.stream();
-  for (int i = 0; i < kWarmup; ++i) RETURN_IF_ERROR(selection.dgc->Step(selection.step, stream));
+  for (int i = 0; i < kWarmup; ++i) {
+    RETURN_IF_ERROR(selection.Refresh(cases));
+    RETURN_IF_ERROR(selection.dgc->Step(selection.step, stream));
+  }
   const std::string size = absl::StrCat(std::string(DTypeName(dtype)),
                                         absl::StrFormat(", %.1f M elements", static_cast<double>(whole) * 1e-6));
   const auto add = [&](const std::string& name, bool select) {
     selection.step.select = select;
     const int64_t bytes = count * ((momentum ? 4 : 2) * kWidth + DTypeSize(dtype));
-    cases.Add({"selections", absl::StrCat(name, size), bytes,
-               [=] { return selection.dgc->Step(selection.step, stream); },
-               [=, &cases](const Run& run) { return selection.Check(cases, run); }});
+    Selection* const own = cases.Keep(std::make_unique<Selection>(selection));
+    Case added{"selections", absl::StrCat(name, size), bytes, [=] { return own->dgc->Step(own->step, stream); },
+               [=, &cases](const Run& run) { return own->Check(cases, run); }};
+    added.refresh = [=, &cases] { return own->Refresh(cases); };
+    if (select) added.rescans = [=, &cases] { return own->Rescans(cases); };
+    cases.Add(std::move(added));
   };
   add(momentum ? "DGC step, 99.9 %, " : "topk step, 99.9 %, ", true);
   if (dtype == DType::kF32) add(momentum ? "DGC, only accumulating, " : "topk, only accumulating, ", false);

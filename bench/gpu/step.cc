@@ -1,12 +1,14 @@
 #include "gpu/step.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -154,6 +156,37 @@ float PowerOfHalf(int rank) {
   return value;
 }
 
+// A tensor is filled and looked at by so many elements at a time: making and comparing all of it by elements takes
+// longer than its steps.
+constexpr int64_t kPiece = 1 << 20;
+
+std::vector<uint8_t> Encoded(float value, DType dtype) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const auto width = static_cast<size_t>(DTypeSize(dtype));
+  const uint32_t stored = dtype == DType::kF32 ? bits : bits >> 16;
+  std::vector<uint8_t> bytes(static_cast<size_t>(kPiece) * width);
+  for (size_t at = 0; at < bytes.size(); at += width) std::memcpy(&bytes[at], &stored, width);
+  return bytes;
+}
+
+// body(where, bytes) of each piece, until one fails.
+template <typename Body>
+absl::Status ForEachPiece(const TensorView& view, const Body& body) {
+  const int64_t width = DTypeSize(view.dtype);
+  for (int64_t first = 0; first < view.count; first += kPiece) {
+    const int64_t bytes = std::min(kPiece, view.count - first) * width;
+    RETURN_IF_ERROR(body(static_cast<std::byte*>(view.data) + first * width, static_cast<size_t>(bytes)));
+  }
+  return absl::OkStatus();
+}
+
+int64_t CountOther(const std::vector<uint8_t>& got, const std::vector<uint8_t>& expected, size_t bytes) {
+  if (std::memcmp(got.data(), expected.data(), bytes) == 0) return 0;
+  int64_t other = 0;
+  for (size_t at = 0; at < bytes; ++at) other += got[at] != expected[at] ? 1 : 0;
+  return other;
+}
+
 absl::StatusOr<int64_t> Contender::CountDifferent(const Stream& stream, Communicator& world) {
   RETURN_IF_ERROR(Prepare(stream));
   RETURN_IF_ERROR(Step());
@@ -164,39 +197,32 @@ absl::StatusOr<int64_t> Contender::CountDifferent(const Stream& stream, Communic
     RETURN_IF_ERROR(Check(cudaMemcpy(got.data(), view(i).data, got.size(), cudaMemcpyDeviceToHost), "looking"));
     std::vector<uint8_t> first = got;
     RETURN_IF_ERROR(world.Broadcast(first, 0));
-    for (size_t at = 0; at < got.size(); ++at) different += got[at] != first[at] ? 1 : 0;
+    different += CountOther(got, first, got.size());
   }
   return different;
 }
 
 absl::StatusOr<int64_t> Contender::CountWrong(const Stream& stream, Communicator& world) {
   if (compresses()) return CountDifferent(stream, world);
-  const auto encoded = [this](float value, int64_t count) {
-    const auto bits = std::bit_cast<uint32_t>(value);
-    const auto width = static_cast<size_t>(DTypeSize(dtype_));
-    std::vector<uint8_t> bytes(static_cast<size_t>(count) * width);
-    for (size_t at = 0; at < bytes.size(); at += width) {
-      const uint32_t stored = dtype_ == DType::kF32 ? bits : bits >> 16;
-      std::memcpy(&bytes[at], &stored, width);
-    }
-    return bytes;
-  };
   float sum = 0;
   for (int each = 0; each < world.size(); ++each) sum += PowerOfHalf(each);
+  std::vector<uint8_t> piece = Encoded(PowerOfHalf(world.rank()), dtype_);
   for (const int i : order_) {
-    const auto bytes = encoded(PowerOfHalf(world.rank()), view(i).count);
-    RETURN_IF_ERROR(Check(cudaMemcpy(view(i).data, bytes.data(), bytes.size(), cudaMemcpyHostToDevice), "filling"));
+    RETURN_IF_ERROR(ForEachPiece(view(i), [&](std::byte* at, size_t bytes) {
+      return Check(cudaMemcpy(at, piece.data(), bytes, cudaMemcpyHostToDevice), "filling");
+    }));
   }
   RETURN_IF_ERROR(Check(cudaDeviceSynchronize(), "waiting for the GPU"));
   RETURN_IF_ERROR(Step());
   RETURN_IF_ERROR(stream.Synchronize());
   int64_t wrong = 0;
+  const std::vector<uint8_t> expected = Encoded(sum, dtype_);
   for (const int i : order_) {
-    const auto expected = encoded(sum, view(i).count);
-    std::vector<uint8_t> got(expected.size());
-    RETURN_IF_ERROR(Check(cudaMemcpy(got.data(), view(i).data, got.size(), cudaMemcpyDeviceToHost), "looking"));
-    for (size_t at = 0; at < got.size(); ++at) wrong += got[at] != expected[at] ? 1 : 0;
-    RETURN_IF_ERROR(Check(cudaMemset(view(i).data, 0, got.size()), "clearing a gradient"));
+    RETURN_IF_ERROR(ForEachPiece(view(i), [&](std::byte* at, size_t bytes) {
+      RETURN_IF_ERROR(Check(cudaMemcpy(piece.data(), at, bytes, cudaMemcpyDeviceToHost), "looking"));
+      wrong += CountOther(piece, expected, bytes);
+      return Check(cudaMemset(at, 0, bytes), "clearing a gradient");
+    }));
   }
   RETURN_IF_ERROR(Check(cudaDeviceSynchronize(), "waiting for the GPU"));
   return wrong;
@@ -235,12 +261,33 @@ void Print(const Model& model, DType dtype, const Contender& contender, const Ti
                                        {"control_messages", summary.control_messages},
                                        {"algbw_gbs", rate}};
   absl::FPrintF(json, "%s\n", line.dump());
+  std::fflush(json);
+}
+
+// Whether any two ranks have one GPU, also such as take each other for other hosts. Collective.
+absl::StatusOr<bool> ShareGpus(Communicator& world, int gpu) {
+  cudaDeviceProp properties;
+  RETURN_IF_ERROR(Check(cudaGetDeviceProperties(&properties, gpu), "asking what the GPU is"));
+  using Id = std::array<int64_t, sizeof(properties.uuid) / sizeof(int64_t)>;
+  const auto own = std::bit_cast<Id>(properties.uuid);
+  std::vector<int64_t> all(own.size() * static_cast<size_t>(world.size()));
+  RETURN_IF_ERROR(world.AllGather(own, all));
+  std::set<Id> different;
+  for (size_t at = 0; at < all.size(); at += own.size()) {
+    Id id = {};
+    std::copy_n(&all[at], id.size(), id.begin());
+    different.insert(id);
+  }
+  return std::ssize(different) < world.size();
 }
 
 absl::Status RunModel(const StepOptions& options, const Model& model, DType dtype, Communicator& world, Device device,
                       const Stream& stream, std::FILE* json) {
-  // By graphs one at most: one reducer on a GPU has them at a time.
-  std::vector<Variant> variants = {{}, {.plain = true}, {.plain = true, .graphs = true}};
+  std::vector<Variant> variants = {{}, {.plain = true}};
+  // By graphs one at most: one reducer on a GPU has them at a time. Nothing of what ranks that share a GPU exchange is
+  // captured.
+  ASSIGN_OR_RETURN(const bool shared, ShareGpus(world, device.gpu));
+  if (!shared) variants.push_back({.plain = true, .graphs = true});
   for (const std::string& each : options.compression) {
     if (dtype == DType::kF32) variants.push_back({.compression = each});
   }

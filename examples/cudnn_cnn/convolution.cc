@@ -116,12 +116,18 @@ absl::StatusOr<Convolution> Convolution::Make(cudnnHandle_t dnn, const ConvShape
                                               Precision precision) {
   ASSIGN_OR_RETURN(Plan forward, MakePlan(dnn, kForward, shape, batch, precision));
   ASSIGN_OR_RETURN(Plan backward_weights, MakePlan(dnn, kBackwardWeights, shape, batch, precision));
-  ASSIGN_OR_RETURN(Plan backward_data, MakePlan(dnn, kBackwardData, shape, batch, precision));
-  return Convolution(dnn, std::move(forward), std::move(backward_weights), std::move(backward_data));
+  return Convolution(dnn, shape, batch, precision, std::move(forward), std::move(backward_weights));
+}
+
+absl::Status Convolution::AddBackwardData() {
+  if (backward_data_) return absl::OkStatus();
+  ASSIGN_OR_RETURN(backward_data_, MakePlan(dnn_, kBackwardData, shape_, batch_, precision_));
+  return absl::OkStatus();
 }
 
 int64_t Convolution::workspace() const {
-  return std::max({forward_.workspace(), backward_weights_.workspace(), backward_data_.workspace()});
+  const int64_t backward_data = backward_data_ ? backward_data_->workspace() : 0;
+  return std::max({forward_.workspace(), backward_weights_.workspace(), backward_data});
 }
 
 // cuDNN takes all pointers as if it wrote there; it writes the result only.
@@ -140,7 +146,7 @@ absl::Status Convolution::BackwardWeights(const void* x, const void* dy, void* d
 }
 
 absl::Status Convolution::BackwardData(const void* weights, const void* dy, void* dx, void* workspace) const {
-  return Run(backward_data_, dx, weights, dy, workspace);
+  return Run(*backward_data_, dx, weights, dy, workspace);
 }
 
 }  // namespace cudnn_cnn

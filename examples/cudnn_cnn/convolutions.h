@@ -15,8 +15,9 @@ class Convolutions {
   // The handle outlives it.
   Convolutions(cudnnHandle_t dnn, int batch, Precision precision) : dnn_(dnn), batch_(batch), precision_(precision) {}
 
-  // Belongs to this, and stays where it is. Errors name the first layer of a shape.
-  absl::StatusOr<const Convolution*> Of(const ConvShape& shape);
+  // Belongs to this, and stays where it is. Errors name the first layer of a shape. `backward_data`: whether this layer
+  // needs the gradient of its input.
+  absl::StatusOr<const Convolution*> Of(const ConvShape& shape, bool backward_data);
 
   // Bytes that each of those made so far can do with.
   int64_t workspace() const { return workspace_; }

@@ -40,6 +40,26 @@ absl::StatusOr<int64_t> Descriptor::GetInt64(cudnnBackendAttributeName_t name) c
   return value;
 }
 
+absl::StatusOr<std::vector<cudnnBackendNumericalNote_t>> Descriptor::GetNotes() const {
+  std::vector<cudnnBackendNumericalNote_t> notes(CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
+  int64_t count = 0;
+  RETURN_IF_ERROR(Check(cudnnBackendGetAttribute(get(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                                                 std::ssize(notes), &count, notes.data()),
+                        Text("reading", CUDNN_ATTR_ENGINE_NUMERICAL_NOTE)));
+  notes.resize(static_cast<size_t>(std::clamp<int64_t>(count, 0, std::ssize(notes))));
+  return notes;
+}
+
+absl::StatusOr<Descriptor> Descriptor::Get(cudnnBackendAttributeName_t name, cudnnBackendDescriptorType_t type) const {
+  Descriptor found(type);
+  RETURN_IF_ERROR(found.status_);
+  cudnnBackendDescriptor_t raw = found.get();
+  int64_t count = 0;
+  RETURN_IF_ERROR(Check(cudnnBackendGetAttribute(get(), name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &raw),
+                        Text("reading", static_cast<int>(name))));
+  return found;
+}
+
 absl::StatusOr<std::vector<Descriptor>> Descriptor::GetAll(cudnnBackendAttributeName_t name,
                                                            cudnnBackendDescriptorType_t type) const {
   const std::string what = Text("reading", static_cast<int>(name));

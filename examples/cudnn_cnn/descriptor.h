@@ -51,8 +51,10 @@ class Descriptor {
   // cudnn_graph.h.
   absl::Status Finalize();
 
-  // Of one that is finalised. GetAll: descriptors of `type`, finalised too.
+  // Of one that is finalised. Get and GetAll: descriptors of `type`, finalised too. GetNotes: an engine's.
   absl::StatusOr<int64_t> GetInt64(cudnnBackendAttributeName_t name) const;
+  absl::StatusOr<std::vector<cudnnBackendNumericalNote_t>> GetNotes() const;
+  absl::StatusOr<Descriptor> Get(cudnnBackendAttributeName_t name, cudnnBackendDescriptorType_t type) const;
   absl::StatusOr<std::vector<Descriptor>> GetAll(cudnnBackendAttributeName_t name,
                                                  cudnnBackendDescriptorType_t type) const;
 

@@ -3,8 +3,10 @@
 // host. Tensors are N x height x width x channels; a row is a pixel of an image, with all its channels.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 
 namespace cudnn_cnn {
@@ -72,22 +74,38 @@ constexpr void SumChunk(int64_t thread, Rows r, const T* x, float* sums) {
   sums[(2 * chunk + 1) * r.channels + channel] = squares;
 }
 
+// A channel's two sums.
 struct Pair {
   double first, second;
+
+  constexpr Pair operator+(const Pair& other) const { return {first + other.first, second + other.second}; }
 };
-constexpr Pair TotalOf(int64_t channel, Rows r, const float* sums) {
-  Pair total = {0, 0};
-  for (int64_t chunk = 0; chunk < r.chunks; ++chunk) {
-    total.first += static_cast<double>(sums[2 * chunk * r.channels + channel]);
-    total.second += static_cast<double>(sums[(2 * chunk + 1) * r.channels + channel]);
+
+// What a channel's chunks come to is added up by kLanes threads, each of which takes every kLanes-th; then thread i
+// adds what thread i + kLanes / 2 has, and so on by halves: always in the same order.
+constexpr int kLanes = 32;
+
+constexpr Pair PartOf(int64_t channel, int lane, Rows r, const float* sums) {
+  Pair part = {0, 0};
+  for (int64_t chunk = lane; chunk < r.chunks; chunk += kLanes) {
+    part.first += static_cast<double>(sums[2 * chunk * r.channels + channel]);
+    part.second += static_cast<double>(sums[(2 * chunk + 1) * r.channels + channel]);
   }
-  return total;
+  return part;
 }
 
-// Thread: a channel. Mean, and the inverse of the standard deviation.
-template <typename Sum>
-constexpr void FinishStatistics(int64_t channel, Rows r, const Sum* sums, float* mean, float* inverse) {
-  const Pair total = TotalOf(channel, r, sums);
+// As one thread, and what kLanes of them come to: for the host.
+constexpr Pair TotalOf(int64_t channel, Rows r, const float* sums) {
+  std::array<Pair, kLanes> parts = {};
+  for (size_t lane = 0; lane < kLanes; ++lane) parts[lane] = PartOf(channel, static_cast<int>(lane), r, sums);
+  for (size_t half = kLanes / 2; half > 0; half /= 2) {
+    for (size_t lane = 0; lane < half; ++lane) parts[lane] = parts[lane] + parts[lane + half];
+  }
+  return parts[0];
+}
+
+// Once a channel. Mean, and the inverse of the standard deviation.
+constexpr void FinishStatistics(int64_t channel, Rows r, Pair total, float* mean, float* inverse) {
   const double average = total.first / static_cast<double>(r.rows);
   const double variance = total.second / static_cast<double>(r.rows) - average * average;
   mean[channel] = static_cast<float>(average);
@@ -128,9 +146,8 @@ constexpr void SumGradientChunk(int64_t thread, Rows r, const T* x, const T* y, 
   sums[(2 * chunk + 1) * r.channels + channel] = products;
 }
 
-// Thread: a channel. The gradients of scale and shift.
-constexpr void FinishGradients(int64_t channel, Rows r, const float* sums, float* dscale, float* dshift) {
-  const Pair total = TotalOf(channel, r, sums);
+// Once a channel. The gradients of scale and shift.
+constexpr void FinishGradients(int64_t channel, Pair total, float* dscale, float* dshift) {
   dshift[channel] = static_cast<float>(total.first);
   dscale[channel] = static_cast<float>(total.second);
 }

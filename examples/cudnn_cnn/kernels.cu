@@ -24,6 +24,28 @@ cudaError_t ForEach(int64_t count, cudaStream_t stream, Body body) {
   return cudaGetLastError();
 }
 
+// finish(channel, its sums) for each channel, a warp each: SumChunk and SumGradientChunk have left the parts.
+template <typename Finish>
+__global__ void __launch_bounds__(kThreads) RunForEachChannel(Rows rows, const float* sums, Finish finish) {
+  constexpr unsigned kAll = 0xffffffff;
+  const int64_t channel = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kLanes;
+  if (channel >= rows.channels) return;  // all of a warp
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  Pair total = PartOf(channel, lane, rows, sums);
+  for (int half = kLanes / 2; half > 0; half /= 2) {  // as TotalOf; the lanes above half have what nobody takes
+    total = total + Pair{__shfl_down_sync(kAll, total.first, half), __shfl_down_sync(kAll, total.second, half)};
+  }
+  if (lane == 0) finish(channel, total);
+}
+
+template <typename Finish>
+cudaError_t ForEachChannel(Rows rows, const float* sums, cudaStream_t stream, Finish finish) {
+  constexpr int kWarps = kThreads / kLanes;
+  const auto blocks = static_cast<unsigned>((rows.channels + kWarps - 1) / kWarps);
+  RunForEachChannel<<<blocks, kThreads, 0, stream>>>(rows, sums, finish);
+  return cudaGetLastError();
+}
+
 // A block's second number is the parameter's.
 __global__ void __launch_bounds__(kThreads) UpdateAll(const Trained* parameters, float rate, float momentum) {
   const Trained parameter = parameters[blockIdx.y];
@@ -37,7 +59,7 @@ __global__ void __launch_bounds__(kThreads) UpdateAll(const Trained* parameters,
 
 Rows MakeRows(int64_t rows, int channels) {
   constexpr int64_t kWanted = 1 << 17;  // threads that fill a large GPU about once
-  const int64_t chunks = std::clamp<int64_t>(kWanted / channels, 1, 512);
+  const int64_t chunks = std::clamp<int64_t>(kWanted / channels, 1, 2048);
   return {.rows = rows, .channels = channels, .chunks = static_cast<int>(std::min(chunks, rows))};
 }
 
@@ -54,8 +76,9 @@ cudaError_t Kernels<T>::Statistics(Rows rows, const T* x, float* sums, float* me
   const cudaError_t error =
       ForEach(rows.threads(), stream, [=] __device__(int64_t thread) { SumChunk(thread, rows, x, sums); });
   if (error != cudaSuccess) return error;
-  return ForEach(rows.channels, stream,
-                 [=] __device__(int64_t channel) { FinishStatistics(channel, rows, sums, mean, inverse); });
+  return ForEachChannel(rows, sums, stream, [=] __device__(int64_t channel, Pair total) {
+    FinishStatistics(channel, rows, total, mean, inverse);
+  });
 }
 
 template <typename T>
@@ -72,8 +95,9 @@ cudaError_t Kernels<T>::NormaliseBackward(Rows rows, const T* x, const T* y, T* 
     SumGradientChunk(thread, rows, x, y, dy, norm.mean, norm.inverse, sums);
   });
   if (error != cudaSuccess) return error;
-  error = ForEach(rows.channels, stream,
-                  [=] __device__(int64_t channel) { FinishGradients(channel, rows, sums, dscale, dshift); });
+  error = ForEachChannel(rows, sums, stream, [=] __device__(int64_t channel, Pair total) {
+    FinishGradients(channel, total, dscale, dshift);
+  });
   if (error != cudaSuccess) return error;
   return ForEach(rows.rows * rows.channels, stream,
                  [=] __device__(int64_t i) { cudnn_cnn::NormaliseBackward(i, rows, x, dy, norm, dscale, dshift, dx); });

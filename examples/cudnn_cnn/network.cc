@@ -107,7 +107,8 @@ absl::StatusOr<typename NetworkOf<T>::Unit> NetworkOf<T>::MakeUnit(const ConvSha
     const std::vector<float> values(static_cast<size_t>(shape.out.channels), value);
     RETURN_IF_ERROR(AddParameter(std::move(parameter), values).status());
   }
-  ASSIGN_OR_RETURN(const Convolution* const convolution, convolutions_.Of(shape));
+  const bool first = index == 0;  // nobody asks for the gradient of images
+  ASSIGN_OR_RETURN(const Convolution* const convolution, convolutions_.Of(shape, !first));
   Unit unit{.convolution = convolution,
             .rows = MakeRows(batch_ * shape.out.pixels(), shape.out.channels),
             .relu = relu,

@@ -1,5 +1,7 @@
 #include "plan.h"
 
+#include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -18,11 +20,35 @@ absl::StatusOr<Descriptor> MakeGraph(cudnnHandle_t dnn, const Descriptor& operat
 }
 
 // Best first.
-absl::StatusOr<std::vector<Descriptor>> Configurations(const Descriptor& graph, cudnnBackendHeurMode_t mode) {
+absl::StatusOr<std::vector<Descriptor>> Named(const Descriptor& graph, cudnnBackendHeurMode_t mode) {
   Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   heuristics.Set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph).Set(CUDNN_ATTR_ENGINEHEUR_MODE, mode);
   RETURN_IF_ERROR(heuristics.Finalize());
   return heuristics.GetAll(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+}
+
+// Whether cuDNN says so: what it says nothing of may be otherwise.
+bool GivesTheSameEveryTime(const Descriptor& configuration) {
+  const absl::StatusOr<Descriptor> engine =
+      configuration.Get(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+  if (!engine.ok()) return false;
+  const auto notes = engine->GetNotes();
+  return notes.ok() && std::ranges::count(*notes, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) == 0;
+}
+
+// Of both modes, in the order in which they are to be tried; `last`: why a mode named none.
+std::vector<Descriptor> Configurations(const Descriptor& graph, absl::Status& last) {
+  std::vector<Descriptor> all;
+  for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
+    absl::StatusOr<std::vector<Descriptor>> named = Named(graph, mode);
+    if (!named.ok()) {
+      last = named.status();
+      continue;
+    }
+    std::ranges::move(*named, std::back_inserter(all));
+  }
+  std::ranges::stable_partition(all, GivesTheSameEveryTime);
+  return all;
 }
 
 struct Built {
@@ -48,24 +74,15 @@ absl::StatusOr<Plan> Plan::Make(cudnnHandle_t dnn, const Descriptor& operation, 
                                 std::string what) {
   ASSIGN_OR_RETURN(const Descriptor graph, MakeGraph(dnn, operation));
   // Not every engine that the heuristics name can be built on every GPU: a failure is a reason to try the next.
-  int tried = 0;
   absl::Status last = absl::NotFoundError("its heuristics name none");
-  for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
-    absl::StatusOr<std::vector<Descriptor>> configurations = Configurations(graph, mode);
-    if (!configurations.ok()) {
-      last = configurations.status();
-      continue;
-    }
-    for (Descriptor& configuration : *configurations) {
-      ++tried;
-      absl::StatusOr<Built> built = Build(dnn, configuration, most_workspace);
-      if (built.ok()) {
-        return Plan(std::move(configuration), std::move(built->plan), built->workspace, std::move(what));
-      }
-      last = built.status();
-    }
+  std::vector<Descriptor> configurations = Configurations(graph, last);
+  for (Descriptor& configuration : configurations) {
+    absl::StatusOr<Built> built = Build(dnn, configuration, most_workspace);
+    if (built.ok()) return Plan(std::move(configuration), std::move(built->plan), built->workspace, std::move(what));
+    last = built.status();
   }
-  return absl::UnimplementedError(absl::StrCat("cuDNN has no plan for it (", tried, " tried): ", last.message()));
+  return absl::UnimplementedError(
+      absl::StrCat("cuDNN has no plan for it (", configurations.size(), " tried): ", last.message()));
 }
 
 absl::Status Plan::Run(cudnnHandle_t dnn, std::span<const int64_t> ids, std::span<void* const> tensors,

@@ -13,7 +13,8 @@ namespace cudnn_cnn {
 class Plan {
  public:
   // The first that cuDNN's heuristics name (mode A, then the fallback, which lists what should always work), that can
-  // be built on this GPU and that needs at most `most_workspace` bytes. `what`: the operation, for messages of Run.
+  // be built on this GPU and that needs at most `most_workspace` bytes; of an engine that cuDNN says gives the same
+  // bits every time, or, where none of these will do, of the others. `what`: the operation, for messages of Run.
   // Blocks while cuDNN builds, which may be a compilation. kUnimplemented, with what stood against the last one that
   // was tried, where there is none.
   static absl::StatusOr<Plan> Make(cudnnHandle_t dnn, const Descriptor& operation, int64_t most_workspace,

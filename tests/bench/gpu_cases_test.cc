@@ -74,6 +74,29 @@ TEST_P(GpuCasesTest, ChecksSeeWhatFailedWasNotDoneOrDoneTwice) {
   }
 }
 
+// What a step chooses of has changed then: what is computed of it is not what came before.
+TEST_P(GpuCasesTest, ARefreshChangesWhatIsRunOn) {
+  int refreshed = 0, counted = 0;
+  for (const Case& each : cases_->all()) {
+    if (each.rescans) {
+      ++counted;
+      EXPECT_THAT(each.rescans(), IsOk()) << each.name;
+    }
+    if (!each.refresh) continue;
+    ++refreshed;
+    ASSERT_THAT(each.refresh(), IsOk()) << each.name;
+    EXPECT_THAT(each.check(each.run), IsOk()) << each.name;
+    const auto meanwhile = [&] {
+      absl::Status ran = each.refresh();
+      ran.Update(each.run());
+      return ran;
+    };
+    EXPECT_THAT(each.check(meanwhile), MatchesStatus(absl::StatusCode::kDataLoss, "")) << each.name;
+  }
+  EXPECT_EQ(refreshed, 8);
+  EXPECT_EQ(counted, 5);
+}
+
 TEST_P(GpuCasesTest, AreChosenByNamesOfTheirOwn) {
   std::set<std::string> names;
   for (const Case& each : cases_->all()) {

@@ -346,6 +346,20 @@ TEST(BenchProgram, StepAgainstAllPeersUnderMpirun) {
 }
 
 // What cannot be measured is refused with a reason, not measured wrongly.
+// What that measures is gpu_program_test.cc's.
+TEST(BenchProgram, GpuIsAProgramOfItsOwn) {
+  support::Program help({GYRE_BENCH_PATH, "gpu", "kernels", "--help"});
+  ASSERT_TRUE(help.WaitFor(std::chrono::seconds(60))) << help.output();
+  if (HAS_GPU_PROGRAM) {
+    EXPECT_EQ(help.exit_code(), 0) << help.output();
+    EXPECT_THAT(help.out(), ::testing::HasSubstr("--only"));
+  } else {
+    EXPECT_EQ(help.exit_code(), 1) << help.output();
+    EXPECT_THAT(help.err(),
+                ::testing::ContainsRegex("^gyre-bench: UNIMPLEMENTED: there is no .*gyre-bench-gpu: it is built"));
+  }
+}
+
 TEST(BenchProgram, Refusals) {
   const struct {
     Words arguments;

@@ -35,6 +35,28 @@ TEST_F(ConvolutionTest, PassesOverWhatCannotBeBuiltOrNeedsTooMuchMemory) {
   EXPECT_EQ(made->workspace(), 16);
 }
 
+// The stand-in's engine 3, which its heuristics name first for gradients, needs 32 bytes.
+TEST_F(ConvolutionTest, TakesWhatGivesTheSameBitsEveryTimeWhereThereIsAny) {
+  auto same = Convolution::Make(gpu_.dnn.get(), Shape("first", 16, 3), 2, Precision::kF32);
+  ASSERT_THAT(same, IsOk());
+  ASSERT_THAT(same->AddBackwardData(), IsOk());
+  EXPECT_EQ(same->workspace(), 16);
+  const auto other = Convolution::Make(gpu_.dnn.get(), Shape("first", 16, 7), 2, Precision::kF32);
+  ASSERT_THAT(other, IsOk());
+  EXPECT_EQ(other->workspace(), 32);
+}
+
+// Of 9 x 9 the stand-in supports all but the gradient of the input.
+TEST_F(ConvolutionTest, AGradientOfTheInputThatNobodyAsksForIsNotPlanned) {
+  const ConvShape shape = Shape("first", 16, 9);
+  Convolutions convolutions(gpu_.dnn.get(), 2, Precision::kF32);
+  EXPECT_THAT(convolutions.Of(shape, false), IsOk());
+  const auto asked = convolutions.Of(shape, true);
+  ASSERT_FALSE(asked.ok());
+  EXPECT_EQ(asked.status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(asked.status().message(), HasSubstr("the gradient of the input of first"));
+}
+
 TEST_F(ConvolutionTest, SaysWhatIsNotSupported) {
   const auto made = Convolution::Make(gpu_.dnn.get(), Shape("first", 16, 5), 2, Precision::kF32);
   ASSERT_FALSE(made.ok());
@@ -58,8 +80,9 @@ TEST_F(ConvolutionTest, SaysWhatIsWrongWithAShape) {
 TEST_F(ConvolutionTest, LayersOfOneShapeShareOne) {
   Convolutions convolutions(gpu_.dnn.get(), 2, Precision::kF32);
   EXPECT_EQ(convolutions.workspace(), 0);
-  const auto first = convolutions.Of(Shape("first", 16, 3)), second = convolutions.Of(Shape("second", 16, 3)),
-             other = convolutions.Of(Shape("first", 16, 1));
+  const auto first = convolutions.Of(Shape("first", 16, 3), false),
+             second = convolutions.Of(Shape("second", 16, 3), true),
+             other = convolutions.Of(Shape("first", 16, 1), true);
   ASSERT_THAT(first, IsOk());
   ASSERT_THAT(second, IsOk());
   ASSERT_THAT(other, IsOk());

@@ -235,7 +235,9 @@ struct NormUnit {
     inverse.assign(scale.size(), 0);
     y.assign(x.size(), 0);
     for (int64_t thread = 0; thread < r.threads(); ++thread) SumChunk(thread, r, x.data(), sums.data());
-    for (int64_t c = 0; c < r.channels; ++c) FinishStatistics(c, r, sums.data(), mean.data(), inverse.data());
+    for (int64_t c = 0; c < r.channels; ++c) {
+      FinishStatistics(c, r, TotalOf(c, r, sums.data()), mean.data(), inverse.data());
+    }
     for (int64_t i = 0; i < std::ssize(x); ++i) {
       Normalise(i, r.channels, x.data(), norm(), residual.data(), relu, y.data());
     }
@@ -263,7 +265,7 @@ struct NormUnit {
 };
 
 TEST(Normalisation, ResultsAndGradientsAreThoseOfItsDefinition) {
-  for (const Rows r : {Rows{37, 5, 4}, Rows{8, 3, 8}, Rows{64, 1, 1}}) {
+  for (const Rows r : {Rows{37, 5, 4}, Rows{8, 3, 8}, Rows{64, 1, 1}, Rows{150, 2, 75}}) {
     for (const bool relu : {false, true}) {
       NormUnit unit = NormUnit::Draw(r, relu, static_cast<uint64_t>(r.rows) + (relu ? 1 : 0));
       unit.Forward();
@@ -280,7 +282,9 @@ TEST(Normalisation, ResultsAndGradientsAreThoseOfItsDefinition) {
         SumGradientChunk(thread, r, unit.x.data(), relu ? unit.y.data() : nullptr, dy.data(), unit.mean.data(),
                          unit.inverse.data(), sums.data());
       }
-      for (int64_t c = 0; c < r.channels; ++c) FinishGradients(c, r, sums.data(), dscale.data(), dshift.data());
+      for (int64_t c = 0; c < r.channels; ++c) {
+        FinishGradients(c, TotalOf(c, r, sums.data()), dscale.data(), dshift.data());
+      }
       for (int64_t i = 0; i < std::ssize(dx); ++i) {
         NormaliseBackward(i, r, unit.x.data(), dy.data(), unit.norm(), dscale.data(), dshift.data(), dx.data());
       }
@@ -425,7 +429,8 @@ TEST_P(ProgramTest, LearnsOnAGpuOrSaysThatThereIsNone) {
   if (path.empty()) GTEST_SKIP() << "this build has no cudnn_cnn: CUDA, cuDNN or cuBLAS was not found";
   gyre::support::Program program({path, "--steps", "40", "--batch", "32", "--images", "256", "--width", "16",
                                   "--blocks", "1", "--precision", GetParam(), "--json"});
-  ASSERT_TRUE(program.WaitFor(std::chrono::seconds(60))) << program.output();
+  // What comes first of all loads cuDNN and cuBLAS, which are gigabytes, and has plans made.
+  ASSERT_TRUE(program.WaitFor(std::chrono::seconds(120))) << program.output();
   if (program.exit_code() == kExitNoGpu) {
     EXPECT_EQ(program.out(), "");
     EXPECT_THAT(program.err(), ::testing::StartsWith("cudnn_cnn: UNAVAILABLE: looking for GPUs: "));

@@ -106,7 +106,7 @@ cudaError_t Kernels<T>::LoadBatch(const uint8_t* pixels, const int32_t* indices,
 template <typename T>
 cudaError_t Kernels<T>::Statistics(Rows rows, const T* x, float* sums, float* mean, float* inverse, cudaStream_t) {
   for (int64_t thread = 0; thread < rows.threads(); ++thread) SumChunk(thread, rows, x, sums);
-  for (int64_t c = 0; c < rows.channels; ++c) FinishStatistics(c, rows, sums, mean, inverse);
+  for (int64_t c = 0; c < rows.channels; ++c) FinishStatistics(c, rows, TotalOf(c, rows, sums), mean, inverse);
   return cudaSuccess;
 }
 template <typename T>
@@ -122,7 +122,7 @@ cudaError_t Kernels<T>::NormaliseBackward(Rows rows, const T* x, const T* y, T* 
   for (int64_t thread = 0; thread < rows.threads(); ++thread) {
     SumGradientChunk(thread, rows, x, y, dy, norm.mean, norm.inverse, sums);
   }
-  for (int64_t c = 0; c < rows.channels; ++c) FinishGradients(c, rows, sums, dscale, dshift);
+  for (int64_t c = 0; c < rows.channels; ++c) FinishGradients(c, TotalOf(c, rows, sums), dscale, dshift);
   for (int64_t i = 0; i < rows.rows * rows.channels; ++i) {
     cudnn_cnn::NormaliseBackward(i, rows, x, dy, norm, dscale, dshift, dx);
   }

@@ -1,7 +1,7 @@
 // cuDNN's backend API as cudnn_cnn's convolutions call it, by its definitions and in host memory. It is strict where
 // cuDNN is: descriptors take the attributes that NVIDIA's documentation names, of the types and numbers that it names,
-// all of them, before they are finalised, and are used after. Of what its heuristics name some cannot be built, and
-// some need too much memory.
+// all of them, before they are finalised, and are used after. Of what its heuristics name some cannot be built, some
+// need too much memory, and some need not give the same bits every time.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -39,7 +39,7 @@ struct Fake {
   bool finalized = false;
   std::map<int, std::vector<std::byte>> values{};
   std::map<int, std::shared_ptr<Fake>> parts{};
-  int engine = 0;  // of a configuration
+  int engine = 0;  // that a configuration is of, or that it is
 
   template <typename T>
   T Value(int name, size_t i = 0) const {
@@ -217,14 +217,19 @@ void Store(const Tensor& tensor, void* data, const std::vector<double>& values) 
 
 constexpr int64_t kWorkspace = 16;
 
-// Engines: 0 cannot be built, 1 needs too much, 2 is good; no good one is for kernels of 5 x 5. The last resort is
-// needed by gradients only.
+// Engines: 0 cannot be built, 1 needs too much, 2 is good, 3 is but for the order of its sums. Of 5 x 5 there is no
+// good one, nor of 9 x 9 for the gradient of the input, and of 7 x 7 only number 3. Number 2 is the last resort of
+// gradients.
 std::vector<int> Engines(const Fake& graph, cudnnBackendHeurMode_t mode) {
   const Fake& fake = *graph.parts.at(CUDNN_ATTR_OPERATIONGRAPH_OPS);
-  const bool supported = Operation(fake).w.size[2] != 5;
-  if (mode == CUDNN_HEUR_MODE_A) return supported && fake.type == kForward ? std::vector{0, 1, 2} : std::vector{0, 1};
-  if (mode == CUDNN_HEUR_MODE_FALLBACK) return supported ? std::vector{2} : std::vector{0};
-  return {};
+  const int64_t kernel = Operation(fake).w.size[2];
+  const bool supported = kernel != 5 && (kernel != 9 || fake.type != kData);
+  const bool first = mode == CUDNN_HEUR_MODE_A;
+  if (!first && mode != CUDNN_HEUR_MODE_FALLBACK) return {};
+  if (!supported) return first ? std::vector{0, 1} : std::vector{0};
+  if (kernel == 7) return first ? std::vector{0, 3} : std::vector<int>{};
+  if (!first) return {2};
+  return fake.type == kForward ? std::vector{0, 1, 2} : std::vector{3, 0, 1};
 }
 
 // What cuDNN looks at when all attributes are there.
@@ -332,9 +337,26 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const descriptor
   const Fake& fake = **static_cast<const Handle*>(descriptor);
   if (!fake.finalized) return Refuse(CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED, "not finalised");
   if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE && type == CUDNN_TYPE_INT64 && fake.type == kPlan) {
-    const bool large = fake.parts.at(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG)->engine == 1;
-    *static_cast<int64_t*>(values) = large ? int64_t{1} << 40 : kWorkspace;
+    const int engine = fake.parts.at(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG)->engine;
+    *static_cast<int64_t*>(values) = engine == 1 ? int64_t{1} << 40 : engine == 3 ? 2 * kWorkspace : kWorkspace;
     *count = 1;
+    return CUDNN_STATUS_SUCCESS;
+  }
+  if (name == CUDNN_ATTR_ENGINECFG_ENGINE && type == kPart && fake.type == CUDNN_BACKEND_ENGINECFG_DESCRIPTOR) {
+    Fake& engine = **static_cast<Handle*>(*static_cast<cudnnBackendDescriptor_t*>(values));
+    if (engine.type != CUDNN_BACKEND_ENGINE_DESCRIPTOR || wanted != 1) return Refuse(CUDNN_STATUS_BAD_PARAM, "engine");
+    engine.engine = fake.engine;
+    engine.finalized = true;
+    *count = 1;
+    return CUDNN_STATUS_SUCCESS;
+  }
+  if (name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE && type == CUDNN_TYPE_NUMERICAL_NOTE &&
+      fake.type == CUDNN_BACKEND_ENGINE_DESCRIPTOR) {
+    auto* const notes = static_cast<cudnnBackendNumericalNote_t*>(values);
+    *count = 0;
+    if (wanted < 2) return Refuse(CUDNN_STATUS_BAD_PARAM, "room for notes");
+    notes[(*count)++] = CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
+    if (fake.engine == 3) notes[(*count)++] = CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
     return CUDNN_STATUS_SUCCESS;
   }
   if (name != CUDNN_ATTR_ENGINEHEUR_RESULTS || type != kPart || fake.type != kHeuristics) {

@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "net/endpoint.h"
 #include "net/socket.h"
+#include "support/slower.h"
 
 namespace gyre::support {
 
@@ -48,8 +49,8 @@ RuntimeOptions JobOptionsAt(const Rank& rank, std::string store) {
   options.store = std::move(store);
   options.job_id = rank.name;
   options.secret = "the secret of the tests' jobs, not one of a user";
-  options.operation_timeout = std::chrono::seconds(30);
-  options.start_timeout = std::chrono::seconds(30);
+  options.operation_timeout = Slower(std::chrono::seconds(30));
+  options.start_timeout = Slower(std::chrono::seconds(30));
   options.arena_bytes = int64_t{256} << 20;
   return options;
 }
@@ -65,7 +66,7 @@ RuntimeOptions OnItsHost(RuntimeOptions options, const Rank& rank, const HostSiz
   if (hosts.size() == 1) return options;
   options.host_id = HostId(rank, hosts);
   // A busy machine may starve a rank for over a second, which another host cannot tell from its end.
-  options.heartbeat_timeout = std::chrono::seconds(10);
+  options.heartbeat_timeout = Slower(std::chrono::seconds(10));
   return options;
 }
 

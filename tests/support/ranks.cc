@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "support/child.h"
+#include "support/slower.h"
 #include "support/temporary.h"
 
 namespace gyre::support {
@@ -110,7 +111,7 @@ ProcessGroup::ProcessGroup(int size, const Body& body, std::chrono::milliseconds
     std::exit(kNeverRanExitCode);
   }
   state_ = std::make_unique<State>();
-  state_->deadline = Clock::now() + timeout;
+  state_->deadline = Clock::now() + Slower(timeout);
   for (int rank = 0; rank < size; ++rank) {
     const ChildContext child{{rank, size, state_->directory.path(), state_->name}, call};
     ProgramOptions options;

@@ -8,6 +8,7 @@
 // before the call runs in every child too, then the child runs the body and exits. What happens in a child is a
 // failure of the test: a failed expectation (its output is printed), a death, a hang (killed at the time-out), a body
 // that was never reached. Children inherit nothing but the environment, so that sanitizers and threads are at ease.
+// GYRE_TEST_SLOWER makes all time-outs longer (support/slower.h).
 #pragma once
 
 #include <chrono>

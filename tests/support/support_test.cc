@@ -14,6 +14,7 @@
 #include "support/program.h"
 #include "support/ranks.h"
 #include "support/signals.h"
+#include "support/slower.h"
 #include "support/status_matchers.h"
 #include "support/temporary.h"
 
@@ -182,6 +183,25 @@ TEST(Matchers, LookAtCodeAndMessage) {
   EXPECT_THAT(lost, testing::Not(MatchesStatus(absl::StatusCode::kUnavailable, "")));
   EXPECT_THAT(number, IsOk());
   EXPECT_THAT(absl::StatusOr<int>(lost), testing::Not(IsOk()));
+}
+
+TEST(Slower, MultipliesByAWholeNumberOfTheEnvironment) {
+  const auto of = [](const char* text) {
+    setenv("GYRE_TEST_SLOWER", text, 1);
+    const auto time = Slower(seconds(3));
+    unsetenv("GYRE_TEST_SLOWER");
+    return time;
+  };
+  EXPECT_EQ(of("10"), seconds(30));
+  for (const char* not_taken : {"1", "0", "-2", "1001", "1.5", "", "x"})
+    EXPECT_EQ(of(not_taken), seconds(3)) << not_taken;
+}
+
+TEST(Slower, RanksGetTheTimeOutThatItMakes) {
+  setenv("GYRE_TEST_SLOWER", "100", 1);
+  RunProcesses(
+      1, [](const Rank&) { std::this_thread::sleep_for(seconds(1)); }, std::chrono::milliseconds(300));
+  unsetenv("GYRE_TEST_SLOWER");
 }
 
 TEST(Temporary, FoldersGoAndNamesDiffer) {
