@@ -117,8 +117,10 @@ TEST_P(GpuCasesTest, AreChosenByNamesOfTheirOwn) {
 TEST_P(GpuCasesTest, BytesAreThoseThatHaveToMove) {
   std::map<std::string, int64_t> bytes;
   for (const Case& each : cases_->all()) bytes[each.name] = each.bytes;
+  const auto model = MakeModel("resnet50");
+  ASSERT_THAT(model, IsOk());
   int64_t parameters = 0;
-  for (const Parameter& parameter : MakeModel("resnet50")->parameters) {
+  for (const Parameter& parameter : model->parameters) {
     parameters += std::max<int64_t>(parameter.count() / 1024, 1);
   }
   constexpr int64_t kBuffer = 256 << 10, kDense = 64 << 10, kBlocks = kDense / 256;

@@ -6,12 +6,9 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "bindings/fake_torch_cuda.h"
-#include "gyre/torch/tensor_traits.h"
 #include "gyre/torch/torch_optimizer.h"
 #include "runtime/gpu_fixture.h"
 
@@ -29,39 +26,6 @@ using support::SetTorchStream;
 
 at::Device Cuda(int index) {
   return {at::kCUDA, static_cast<at::DeviceIndex>(index)};
-}
-
-// A tensor there that nothing is computed with: its memory is no GPU's.
-torch::Tensor Placed(at::Device device, at::ScalarType type = at::kFloat) {
-  static std::array<double, 4> memory;
-  return at::for_blob(memory.data(), {2})
-      .target_device(device)
-      .options(at::TensorOptions(device).dtype(type))
-      .make_tensor();
-}
-
-TEST(TensorTraits, SayWhatAndWhere) {
-  const std::vector<std::pair<at::ScalarType, DType>> types = {
-      {at::kByte, DType::kU8},    {at::kChar, DType::kI8},  {at::kShort, DType::kI16},     {at::kInt, DType::kI32},
-      {at::kLong, DType::kI64},   {at::kHalf, DType::kF16}, {at::kBFloat16, DType::kBF16}, {at::kFloat, DType::kF32},
-      {at::kDouble, DType::kF64}, {at::kBool, DType::kBool}};
-  int stream = 0;
-  for (const auto& [type, dtype] : types) {
-    const auto on_host = TensorTraitsOf("x", torch::zeros({3}, type), &stream);
-    ASSERT_THAT(on_host, IsOk());
-    EXPECT_EQ(on_host->dtype, dtype);
-    EXPECT_EQ(on_host->device, Device());
-    const auto on_gpu = TensorTraitsOf("x", Placed(Cuda(3), type), &stream);
-    ASSERT_THAT(on_gpu, IsOk());
-    EXPECT_EQ(on_gpu->dtype, dtype);
-    EXPECT_EQ(on_gpu->device, (Device{.gpu = 3, .stream = &stream}));
-  }
-  EXPECT_THAT(TensorTraitsOf("x", Placed(Cuda(0), at::kComplexFloat)),
-              MatchesStatus(StatusCode::kInvalidArgument, "tensor \"x\" is ComplexFloat, Strided, on cuda:0"));
-  EXPECT_THAT(TensorTraitsOf("x", torch::empty({2}, at::kMeta)),
-              MatchesStatus(StatusCode::kInvalidArgument, "tensor \"x\" is Float, Strided, on meta"));
-  EXPECT_THAT(TensorTraitsOf("x", torch::ones({2}).to_sparse()),
-              MatchesStatus(StatusCode::kInvalidArgument, "tensor \"x\" is Float, Sparse, on cpu"));
 }
 
 // Rank r's GPU is cuda:r, for LibTorch and for Gyre.
@@ -237,32 +201,18 @@ TEST(TorchOptimizerOnFakeGpus, OtherStreamsAreFoundOut) {
   });
 }
 
-struct Parts : torch::nn::Module {
-  void Add(const std::string& name, const torch::Tensor& tensor) { register_parameter(name, tensor); }
-  void Keep(const std::string& name, const torch::Tensor& tensor) { register_buffer(name, tensor); }
-};
-
-TEST(TorchOptimizerOnFakeGpus, AllIsOnOneDevice) {
+TEST(TorchOptimizerOnFakeGpus, BuffersAreWhereTheParametersAre) {
   RunOnTorchGpus(1, 1, /*default_stream=*/true, [](const GpuRank& rank) {
-    const auto error = [&](Parts& parts) {
-      torch::optim::SGD sgd(parts.parameters(), torch::optim::SGDOptions(1));
-      return TorchOptimizer::Create(rank.runtime->world(), parts, sgd).status();
-    };
-    Parts on_two, half, elsewhere, buffer;
-    on_two.Add("a", Placed(Cuda(0)));
-    on_two.Add("b", Placed(Cuda(1)));
-    EXPECT_THAT(error(on_two),
-                MatchesStatus(StatusCode::kInvalidArgument, "gradient \"b\" is on GPU 1, those before it on GPU 0"));
-    half.Add("a", torch::ones({2}));
-    half.Add("b", Placed(Cuda(0)));
-    EXPECT_THAT(error(half),
-                MatchesStatus(StatusCode::kInvalidArgument, "gradient \"b\" is on GPU 0, those before it on the host"));
-    elsewhere.Add("a", torch::empty({2}, at::kMeta));
-    EXPECT_THAT(error(elsewhere), MatchesStatus(StatusCode::kInvalidArgument, "\"a\" is Float, Strided, on meta"));
-    buffer.Add("a", torch::ones({2}).to(rank.device()));
-    buffer.Keep("b", Placed(Cuda(1)));
-    EXPECT_THAT(error(buffer),
-                MatchesStatus(StatusCode::kInvalidArgument, "tensor \"b\" is on cuda:1, the parameters are on cuda:0"));
+    torch::nn::Linear net(3, 1);
+    net->to(rank.device());
+    std::array<float, 2> memory = {};
+    net->register_buffer(
+        "elsewhere",
+        at::for_blob(memory.data(), {2}).target_device(Cuda(1)).options(at::TensorOptions(Cuda(1))).make_tensor());
+    torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(1));
+    EXPECT_THAT(
+        TorchOptimizer::Create(rank.runtime->world(), *net, sgd),
+        MatchesStatus(StatusCode::kInvalidArgument, "tensor \"elsewhere\" is on cuda:1, the parameters are on cuda:0"));
   });
 }
 

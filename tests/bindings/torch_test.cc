@@ -1,13 +1,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "gyre/torch/tensor_traits.h"
 #include "gyre/torch/torch_optimizer.h"
 #include "support/job.h"
 #include "support/program.h"
@@ -240,6 +243,70 @@ TEST(TorchOptimizer, RanksWithOtherModulesFindOut) {
     torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(1));
     EXPECT_THAT(TorchOptimizer::Create(runtime->world(), *net, sgd),
                 MatchesStatus(StatusCode::kInvalidArgument, "\"bias\" is f32 [2] on rank 0 and f32 [3] on rank 1"));
+  });
+}
+
+// --- Where tensors are ---
+
+at::Device Cuda(int index) {
+  return {at::kCUDA, static_cast<at::DeviceIndex>(index)};
+}
+
+// A tensor there that nothing is computed with: LibTorch has no CUDA here.
+torch::Tensor Placed(at::Device device, at::ScalarType type = at::kFloat) {
+  static std::array<double, 4> memory;
+  return at::for_blob(memory.data(), {2})
+      .target_device(device)
+      .options(at::TensorOptions(device).dtype(type))
+      .make_tensor();
+}
+
+TEST(TensorTraits, SayWhatAndWhere) {
+  const std::vector<std::pair<at::ScalarType, DType>> types = {
+      {at::kByte, DType::kU8},    {at::kChar, DType::kI8},  {at::kShort, DType::kI16},     {at::kInt, DType::kI32},
+      {at::kLong, DType::kI64},   {at::kHalf, DType::kF16}, {at::kBFloat16, DType::kBF16}, {at::kFloat, DType::kF32},
+      {at::kDouble, DType::kF64}, {at::kBool, DType::kBool}};
+  int stream = 0;
+  for (const auto& [type, dtype] : types) {
+    const auto on_host = TensorTraitsOf("x", torch::zeros({3}, type), &stream);
+    ASSERT_THAT(on_host, IsOk());
+    EXPECT_EQ(on_host->dtype, dtype);
+    EXPECT_EQ(on_host->device, Device());
+    const auto on_gpu = TensorTraitsOf("x", Placed(Cuda(3), type), &stream);
+    ASSERT_THAT(on_gpu, IsOk());
+    EXPECT_EQ(on_gpu->dtype, dtype);
+    EXPECT_EQ(on_gpu->device, (Device{.gpu = 3, .stream = &stream}));
+  }
+  EXPECT_THAT(TensorTraitsOf("x", Placed(Cuda(0), at::kComplexFloat)),
+              MatchesStatus(StatusCode::kInvalidArgument, "tensor \"x\" is ComplexFloat, Strided, on cuda:0"));
+  EXPECT_THAT(TensorTraitsOf("x", torch::empty({2}, at::kMeta)),
+              MatchesStatus(StatusCode::kInvalidArgument, "tensor \"x\" is Float, Strided, on meta"));
+  EXPECT_THAT(TensorTraitsOf("x", torch::ones({2}).to_sparse()),
+              MatchesStatus(StatusCode::kInvalidArgument, "tensor \"x\" is Float, Sparse, on cpu"));
+}
+
+struct Parts : torch::nn::Module {
+  explicit Parts(const std::vector<torch::Tensor>& tensors) {
+    for (size_t t = 0; t < tensors.size(); ++t)
+      register_parameter(std::string(1, static_cast<char>('a' + t)), tensors[t]);
+  }
+};
+
+TEST(TorchOptimizer, ParametersAreOnOneDevice) {
+  RunThreads(1, [](const Rank& rank) {
+    const auto runtime = JoinJob(rank);
+    const auto error_of = [&](const std::vector<torch::Tensor>& tensors) {
+      const Parts parts(tensors);
+      torch::optim::SGD sgd(parts.parameters(), torch::optim::SGDOptions(1));
+      return TorchOptimizer::Create(runtime->world(), parts, sgd).status();
+    };
+    EXPECT_THAT(error_of({Placed(Cuda(0)), Placed(Cuda(1))}),
+                MatchesStatus(StatusCode::kInvalidArgument, "gradient \"b\" is on GPU 1, those before it on GPU 0"));
+    EXPECT_THAT(error_of({torch::ones({2}), Placed(Cuda(0))}),
+                MatchesStatus(StatusCode::kInvalidArgument, "gradient \"b\" is on GPU 0, those before it on the host"));
+    EXPECT_THAT(error_of({torch::empty({2}, at::kMeta)}),
+                MatchesStatus(StatusCode::kInvalidArgument, "\"a\" is Float, Strided, on meta"));
+    EXPECT_THAT(error_of({Placed(Cuda(0))}), MatchesStatus(StatusCode::kInternal, "LibTorch: the current stream: "));
   });
 }
 
