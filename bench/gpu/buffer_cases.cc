@@ -140,7 +140,7 @@ absl::Status AddSquares(Cases& cases, DType dtype) {
   ASSIGN_OR_RETURN(std::byte* const parts, cases.Allocate(kParts * static_cast<int64_t>(sizeof(double))));
   const ConstTensorView view(values, cases.buffer_bytes() / DTypeSize(dtype), dtype);
   const auto run = [&cases, view, parts] {
-    return cases.gpu().AddSquares(view, reinterpret_cast<double*>(parts), cases.stream());
+    return cases.gpu().AddSquares(view, reinterpret_cast<double*>(parts), nullptr, cases.stream());
   };
   const auto check = [&cases, view, values, parts](const Run& add) -> absl::Status {
     std::vector<float> given(1 << 16);

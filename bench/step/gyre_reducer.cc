@@ -5,6 +5,7 @@
 #include "compression.h"
 #include "gyre/reducer.h"
 #include "gyre/status_macros.h"
+#include "noise.h"
 #include "step/contender.h"
 
 namespace gyre::bench {

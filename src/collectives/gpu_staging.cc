@@ -7,17 +7,18 @@
 #include <thread>
 #include <utility>
 
+#include "device/pinned_memory.h"
 #include "gyre/status_macros.h"
 
 namespace gyre::internal::staged {
 
 namespace {
 
-constexpr int64_t kPage = 4096;
 constexpr std::chrono::seconds kLongestRest{2};  // that the end of all rings waits for the GPU
 
-constexpr int64_t Pages(int64_t bytes) {
-  return (bytes + kPage - 1) / kPage * kPage;
+int64_t Pages(int64_t bytes) {
+  const int64_t page = device::PageSize();
+  return (bytes + page - 1) / page * page;
 }
 
 }  // namespace
@@ -80,9 +81,9 @@ absl::StatusOr<std::unique_ptr<Ring>> Rings::Make(int64_t slot_bytes, int slots)
 
 absl::Status Rings::Fill(Ring& ring, int slots) {
   const int64_t bytes = Pages(ring.slot_bytes * slots);
-  ASSIGN_OR_RETURN(ring.piece, arena_->Allocate(bytes + kPage));
-  const auto at = reinterpret_cast<uintptr_t>(ring.piece);
-  std::byte* const memory = ring.piece + (kPage - static_cast<int64_t>(at % kPage)) % kPage;
+  ASSIGN_OR_RETURN(ring.piece, arena_->Allocate(bytes + device::PageSize()));
+  const auto at = static_cast<int64_t>(reinterpret_cast<uintptr_t>(ring.piece));
+  std::byte* const memory = ring.piece + (Pages(at) - at);
   RETURN_IF_ERROR(gpu_->Pin(memory, bytes));
   ring.memory = memory;
   ASSIGN_OR_RETURN(ring.out, gpu_->CreateStream());

@@ -10,6 +10,9 @@
 
 namespace gyre::device {
 
+// What Gpu::Pin's memory is a multiple of: 4096 on most machines, 64 KiB on some.
+int64_t PageSize();
+
 struct Unpin {
   std::shared_ptr<Gpu> gpu{};
   void operator()(std::byte* memory) const;

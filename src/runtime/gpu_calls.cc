@@ -60,6 +60,9 @@ GpuOffer GpuCalls::Offer(const device::Gpu& gpu) const {
 void GpuCalls::Choose(std::span<const GpuOffer> offers, const OpenedGpu& gpu) {
   const GpuChoice choice = ChooseGpuCarrier(offers);
   carrier_ = choice.carrier;
+  if (const absl::Status nccl = runtime_->gpus().WhyNoNccl(); carrier_ == GpuCarrier::kStaged && !nccl.ok()) {
+    runtime_->logger()->warn("collectives of tensors on GPUs go through the host's memory: {}", nccl.ToString());
+  }
   chosen_ = choice.carrier == GpuCarrier::kHierarchical ? MakeHierarchical(choice, gpu)
                                                         : MakeBackend(choice.carrier, host_.team(), gpu);
 }

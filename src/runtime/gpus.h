@@ -8,6 +8,7 @@
 #include <mutex>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "collectives/nccl/factory.h"
 #include "collectives/staged/factory.h"
@@ -76,6 +77,9 @@ class Gpus {
 
   // Null: there is none for these GPUs.
   nccl::Api* nccl();
+
+  // Why there is none where CUDA's GPUs might have it.
+  absl::Status WhyNoNccl() const { return by_cuda_ ? nccl::LoadApi().status() : absl::OkStatus(); }
 
  private:
   Open open_;

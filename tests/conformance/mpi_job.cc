@@ -8,6 +8,7 @@
 
 #include "device/fake_gpu.h"
 #include "gyre/gyre.h"
+#include "gyre/status_macros.h"
 #include "runtime/gpus.h"
 
 namespace gyre {

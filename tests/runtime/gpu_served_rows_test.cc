@@ -208,7 +208,8 @@ TEST(GpuServedRowsTest, RowsThatAreElsewhereAreRefused) {
     };
     ASSERT_THAT(client->PullRows(0, ids, tensor.view), IsOk());
     const auto on = [&](const Device& device) { return TensorView(tensor.view.data, kColumns, DType::kF32, device); };
-    refuses(on({.gpu = 1, .stream = nullptr}), StatusCode::kInvalidArgument, "words: they are on GPU 1; what came before them was on GPU 0");
+    refuses(on({.gpu = 1, .stream = nullptr}), StatusCode::kInvalidArgument,
+            "words: they are on GPU 1; what came before them was on GPU 0");
     refuses(on(PerThread()), StatusCode::kInvalidArgument, "words: they are on cudaStreamPerThread");
     refuses(tensor.view.Slice(0, 2), StatusCode::kInvalidArgument, "2 values for 1 rows of 3");
     refuses({tensor.view.data, kColumns, DType::kF64, rank.device()}, StatusCode::kInvalidArgument, "not f64");

@@ -1,7 +1,8 @@
 // What Gyre asks of NCCL, in its own words: libgyre_nccl does it by NCCL (module.cc), the tests' fake by memcpy.
 // Nothing here blocks but Deregister, Abort and a Comm's destruction; what else takes longer is under way until Poll
 // says that it is done, and meanwhile nothing else may be asked of that communicator but Abort. Thread-safe but for one
-// Comm, which is one thread's at a time; but Abort may come while another thread is in Deregister.
+// Comm, which is one thread's at a time; but Abort may come while another thread is in Deregister. (NCCL does not
+// promise that: in its sources, 2.28, a Deregister that waits sees the abort before all else.)
 #pragma once
 
 #include <array>

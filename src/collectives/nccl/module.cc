@@ -8,18 +8,25 @@
 #include <bit>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "cuda_runtime_api.h"
+#include "device/cuda/current.h"
 #include "gyre/status_macros.h"
 #include "gyre/version.h"
 
 namespace gyre::internal::nccl {
 
 namespace {
+
+// Meanwhile nothing that NCCL does on this thread spoils a graph that the program captures; on threads of its own,
+// where it makes communicators and launches, NCCL sees to that itself, or not.
+using device::cuda::Current;
+using device::cuda::PrimaryContext;
 
 absl::StatusOr<bool> ToProgress(ncclResult_t result, std::string_view what, ncclComm_t comm = nullptr) {
   if (result == ncclSuccess) return true;
@@ -37,39 +44,6 @@ absl::StatusOr<bool> ToProgress(ncclResult_t result, std::string_view what, nccl
 absl::Status ToStatus(ncclResult_t result, std::string_view what, ncclComm_t comm = nullptr) {
   return ToProgress(result, what, comm).status();
 }
-
-absl::Status ToStatus(cudaError_t error, std::string_view what) {
-  if (error == cudaSuccess) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat(std::string(what), ": ", cudaGetErrorString(error)));
-}
-
-// Makes a GPU this thread's for as long as it lives: NCCL acts on the thread's current one, and what the program has
-// chosen is not ours to change. Meanwhile nothing that NCCL does on this thread spoils a graph that the program
-// captures; on threads of its own, where it makes communicators and launches, NCCL sees to that itself, or not.
-class Current {
- public:
-  explicit Current(int gpu) {
-    cudaThreadExchangeStreamCaptureMode(&capture_);
-    error_ = cudaGetDevice(&before_);
-    if (error_ != cudaSuccess || before_ == gpu) return;
-    error_ = cudaSetDevice(gpu);
-    changed_ = error_ == cudaSuccess;
-  }
-  ~Current() {
-    if (changed_) cudaSetDevice(before_);
-    cudaThreadExchangeStreamCaptureMode(&capture_);
-  }
-  Current(const Current&) = delete;
-  Current& operator=(const Current&) = delete;
-
-  absl::Status status() const { return ToStatus(error_, "choosing the GPU"); }
-
- private:
-  int before_ = 0;
-  bool changed_ = false;
-  cudaStreamCaptureMode capture_ = cudaStreamCaptureModeRelaxed;  // meanwhile the thread's before
-  cudaError_t error_;
-};
 
 // Reductions of 16-bit integers are not asked for (plan.h).
 ncclDataType_t TypeOf(DType dtype) {
@@ -97,7 +71,7 @@ ncclRedOp_t OperationOf(ReduceOp op) {
 
 class NcclComm final : public Comm {
  public:
-  explicit NcclComm(int gpu) : gpu_(gpu) {}
+  explicit NcclComm(const PrimaryContext& gpu) : gpu_(gpu) {}
 
   ~NcclComm() override {
     const ncclComm_t comm = comm_;
@@ -235,7 +209,7 @@ class NcclComm final : public Comm {
     return ncclInvalidArgument;
   }
 
-  const int gpu_;
+  const PrimaryContext gpu_;
   std::atomic<ncclComm_t> comm_{nullptr};
   bool finalized_ = false;
   std::map<std::pair<DType, uint64_t>, ncclRedOp_t> scaled_;  // by the scale's bits: NaNs have no order
@@ -249,7 +223,8 @@ class NcclApi final : public Api {
   }
 
   absl::StatusOr<void*> Allocate(int gpu, int64_t bytes) override {
-    const Current current(gpu);
+    ASSIGN_OR_RETURN(const PrimaryContext primary, Open(gpu));
+    const Current current(primary);
     RETURN_IF_ERROR(current.status());
     void* memory = nullptr;
     RETURN_IF_ERROR(ToStatus(ncclMemAlloc(&memory, static_cast<size_t>(bytes)), "ncclMemAlloc"));
@@ -257,7 +232,9 @@ class NcclApi final : public Api {
   }
 
   void Free(int gpu, void* memory) override {
-    const Current current(gpu);
+    const auto primary = Open(gpu);
+    if (!primary.ok()) return;
+    const Current current(*primary);
     ncclMemFree(memory);
   }
 
@@ -270,10 +247,24 @@ class NcclApi final : public Api {
   }
 
   absl::StatusOr<std::unique_ptr<Comm>> Init(const UniqueId& id, int rank, int size, int gpu) override {
-    auto comm = std::make_unique<NcclComm>(gpu);
+    ASSIGN_OR_RETURN(const PrimaryContext primary, Open(gpu));
+    auto comm = std::make_unique<NcclComm>(primary);
     RETURN_IF_ERROR(comm->Begin(id, rank, size));
     return comm;
   }
+
+ private:
+  absl::StatusOr<PrimaryContext> Open(int gpu) {
+    std::lock_guard lock(mutex_);
+    const auto known = opened_.find(gpu);
+    if (known != opened_.end()) return known->second;
+    ASSIGN_OR_RETURN(const PrimaryContext primary, device::cuda::OpenPrimaryContext(gpu));
+    opened_.emplace(gpu, primary);
+    return primary;
+  }
+
+  std::mutex mutex_;
+  std::map<int, PrimaryContext> opened_;  // guarded by mutex_
 };
 
 }  // namespace

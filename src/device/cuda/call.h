@@ -6,8 +6,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "cuda.h"
 #include "cuda_runtime_api.h"
+#include "device/cuda/current.h"
 #include "device/gpu.h"
 #include "gyre/status_macros.h"
 
@@ -24,30 +24,10 @@ inline cudaEvent_t EventOf(Gpu::Event event) {
   return static_cast<cudaEvent_t>(event);
 }
 
-// Makes a GPU this thread's for as long as it lives: CUDA's calls act on the thread's current one, and what the
-// program has chosen is not ours to change. Meanwhile no call here spoils a graph that the program captures: none acts
-// on what is captured.
-class Current {
- public:
-  explicit Current(int ordinal);
-  ~Current();
-  Current(const Current&) = delete;
-  Current& operator=(const Current&) = delete;
-
-  absl::Status status() const { return ToStatus(error_, "choosing the GPU"); }
-
- private:
-  int before_ = 0;
-  CUcontext context_before_ = nullptr;
-  bool changed_ = false;
-  cudaStreamCaptureMode capture_ = cudaStreamCaptureModeRelaxed;  // meanwhile the thread's before
-  cudaError_t error_;
-};
-
 // Does `call` on a GPU.
 template <typename Call>
-absl::Status On(int ordinal, const Call& call, std::string_view what) {
-  const Current current(ordinal);
+absl::Status On(const PrimaryContext& gpu, const Call& call, std::string_view what) {
+  const Current current(gpu);
   RETURN_IF_ERROR(current.status());
   cudaGetLastError();  // an earlier call's, which has been reported: launches ask for theirs
   const cudaError_t error = call();

@@ -14,7 +14,8 @@ namespace {
 
 class CudaCodecs final : public GpuCodecs {
  public:
-  CudaCodecs(int ordinal, int multiprocessors) : ordinal_(ordinal), multiprocessors_(multiprocessors) {}
+  CudaCodecs(const PrimaryContext& primary, int multiprocessors)
+      : primary_(primary), multiprocessors_(multiprocessors) {}
 
   absl::Status Quantize(Quantizer kind, const float* gradient, float* kept, int64_t count, uint64_t seed,
                         std::byte* out, Stream stream) override {
@@ -89,17 +90,17 @@ class CudaCodecs final : public GpuCodecs {
   template <typename Launch>
   absl::Status On(const Launch& launch, Stream stream, std::string_view what) {
     return cuda::On(
-        ordinal_, [&] { return launch(AsCuda(stream)); }, what);
+        primary_, [&] { return launch(AsCuda(stream)); }, what);
   }
 
-  const int ordinal_;
+  const PrimaryContext primary_;
   const int multiprocessors_;
 };
 
 }  // namespace
 
-std::unique_ptr<GpuCodecs> MakeCodecs(int ordinal, int multiprocessors) {
-  return std::make_unique<CudaCodecs>(ordinal, multiprocessors);
+std::unique_ptr<GpuCodecs> MakeCodecs(const PrimaryContext& primary, int multiprocessors) {
+  return std::make_unique<CudaCodecs>(primary, multiprocessors);
 }
 
 }  // namespace gyre::device::cuda

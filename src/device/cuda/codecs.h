@@ -3,11 +3,12 @@
 
 #include <memory>
 
+#include "device/cuda/current.h"
 #include "device/gpu_codecs.h"
 
 namespace gyre::device::cuda {
 
-// Of GPU `ordinal`, which has so many multiprocessors.
-std::unique_ptr<GpuCodecs> MakeCodecs(int ordinal, int multiprocessors);
+// Of a GPU that has so many multiprocessors.
+std::unique_ptr<GpuCodecs> MakeCodecs(const PrimaryContext& primary, int multiprocessors);
 
 }  // namespace gyre::device::cuda

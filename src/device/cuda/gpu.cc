@@ -19,29 +19,29 @@ namespace {
 
 class CudaGpu final : public Gpu {
  public:
-  CudaGpu(int ordinal, const cudaDeviceProp& properties)
-      : ordinal_(ordinal),
+  CudaGpu(const PrimaryContext& primary, const cudaDeviceProp& properties)
+      : primary_(primary),
         name_(properties.name),
         uuid_(properties.uuid.bytes, sizeof properties.uuid.bytes),
         multiprocessors_(properties.multiProcessorCount),
-        tables_(ordinal),
-        captures_(ordinal),
-        sharing_(ordinal),
-        codecs_(MakeCodecs(ordinal, multiprocessors_)) {}
+        tables_(primary),
+        captures_(primary),
+        sharing_(primary),
+        codecs_(MakeCodecs(primary, multiprocessors_)) {}
 
   std::string name() const override { return name_; }
-  int ordinal() const override { return ordinal_; }
+  int ordinal() const override { return primary_.ordinal; }
   std::string uuid() const override { return uuid_; }
   GpuSharing& sharing() override { return sharing_; }
 
   absl::StatusOr<void*> Allocate(int64_t bytes) override {
     return On<void*>(
         [&](void** memory) { return cudaMalloc(memory, static_cast<size_t>(std::max<int64_t>(bytes, 1))); },
-        absl::StrCat(bytes, " bytes on GPU ", ordinal_));
+        absl::StrCat(bytes, " bytes on GPU ", primary_.ordinal));
   }
 
   void Free(void* memory) override {
-    const Current current(ordinal_);
+    const Current current(primary_);
     cudaFree(memory);  // its errors are of earlier work, which other calls report
   }
 
@@ -59,7 +59,7 @@ class CudaGpu final : public Gpu {
   }
 
   void DestroyStream(Stream stream) override {
-    const Current current(ordinal_);
+    const Current current(primary_);
     cudaStreamDestroy(AsCuda(stream));
   }
 
@@ -79,7 +79,7 @@ class CudaGpu final : public Gpu {
   }
 
   void DestroyEvent(Event event) override {
-    const Current current(ordinal_);
+    const Current current(primary_);
     cudaEventDestroy(EventOf(event));
   }
 
@@ -114,7 +114,7 @@ class CudaGpu final : public Gpu {
   }
 
   void Unpin(void* memory) override {
-    const Current current(ordinal_);
+    const Current current(primary_);
     cudaHostUnregister(memory);
   }
 
@@ -190,7 +190,7 @@ class CudaGpu final : public Gpu {
  private:
   template <typename Call>
   absl::Status On(const Call& call, std::string_view what) {
-    return cuda::On(ordinal_, call, what);
+    return cuda::On(primary_, call, what);
   }
 
   template <typename Made, typename Call>
@@ -220,7 +220,7 @@ class CudaGpu final : public Gpu {
     return tiles.tile_count > 0 ? captures_.Note(AsCuda(stream), pack) : absl::OkStatus();
   }
 
-  const int ordinal_;
+  const PrimaryContext primary_;
   const std::string name_, uuid_;
   const int multiprocessors_;
   Tables tables_;
@@ -245,7 +245,8 @@ absl::StatusOr<std::unique_ptr<Gpu>> OpenCudaGpu(int ordinal) {
   cudaDeviceProp properties;
   RETURN_IF_ERROR(ToStatus(cudaGetDeviceProperties(&properties, ordinal), "asking what the GPU is"));
   RETURN_IF_ERROR(ToStatus(cudaInitDevice(ordinal, 0, 0), "opening the GPU"));
-  return std::make_unique<CudaGpu>(ordinal, properties);
+  ASSIGN_OR_RETURN(const PrimaryContext primary, OpenPrimaryContext(ordinal));
+  return std::make_unique<CudaGpu>(primary, properties);
 }
 
 }  // namespace gyre::device::cuda

@@ -62,7 +62,7 @@ absl::Status CudaGraph::End() {
   return UnlessDiscarded([&] {
     if (stream_ == nullptr) return NotThere();
     absl::Status status = On(
-        ordinal_,
+        primary_,
         [&] {
           const cudaError_t error = EndCapture();
           return error == cudaSuccess ? cudaGraphInstantiate(&launchable_, graph_, 0) : error;
@@ -77,7 +77,7 @@ absl::Status CudaGraph::Launch(Gpu::Stream stream) {
   return UnlessDiscarded([&] {
     if (launchable_ == nullptr) return NotThere();
     return On(
-        ordinal_, [&] { return cudaGraphLaunch(launchable_, AsCuda(stream)); }, "launching a graph");
+        primary_, [&] { return cudaGraphLaunch(launchable_, AsCuda(stream)); }, "launching a graph");
   });
 }
 
@@ -92,7 +92,7 @@ absl::Status CudaGraph::Update(const Gpu::Table* table) {
     if (launchable_ == nullptr) return NotThere();
     for (const PackNode& pack : packs_) {
       RETURN_IF_ERROR(On(
-          ordinal_, [&] { return update(pack); }, "updating a graph"));
+          primary_, [&] { return update(pack); }, "updating a graph"));
     }
     return absl::OkStatus();
   });
@@ -100,7 +100,7 @@ absl::Status CudaGraph::Update(const Gpu::Table* table) {
 
 // What is being done CUDA keeps until it has been done.
 void CudaGraph::LetGo() {
-  const Current current(ordinal_);
+  const Current current(primary_);
   if (stream_ != nullptr) EndCapture();
   if (launchable_ != nullptr) cudaGraphExecDestroy(std::exchange(launchable_, nullptr));
   if (graph_ != nullptr) cudaGraphDestroy(std::exchange(graph_, nullptr));
@@ -112,7 +112,7 @@ absl::Status CudaGraph::Add(PackNode pack) {
   return UnlessDiscarded([&] {
     if (stream_ == nullptr) return NotThere();
     RETURN_IF_ERROR(On(
-        ordinal_, [&] { return LastNode(stream_, &pack.node); }, "looking for a node of a graph"));
+        primary_, [&] { return LastNode(stream_, &pack.node); }, "looking for a node of a graph"));
     packs_.push_back(pack);
     return absl::OkStatus();
   });
@@ -123,9 +123,9 @@ absl::Status CudaGraph::Add(PackNode pack) {
 // program's own captures are not touched, for the stream is none of its.
 absl::StatusOr<std::shared_ptr<GpuGraph>> Captures::Begin(cudaStream_t stream) {
   RETURN_IF_ERROR(On(
-      ordinal_, [&] { return cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed); },
+      primary_, [&] { return cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed); },
       "beginning to capture a stream"));
-  auto graph = std::make_shared<CudaGraph>(ordinal_, stream, *this);
+  auto graph = std::make_shared<CudaGraph>(primary_, stream, *this);
   std::lock_guard lock(mutex_);
   graphs_[stream] = graph;
   return graph;

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cuda_runtime_api.h"
+#include "device/cuda/current.h"
 #include "device/cuda/launch.cuh"
 #include "device/gpu_graph.h"
 #include "device/hand_over.h"
@@ -20,8 +21,8 @@ class Captures;
 class CudaGraph final : public GpuGraph {
  public:
   // Being captured on `stream`, which `captures` is told the end of.
-  CudaGraph(int ordinal, cudaStream_t stream, Captures& captures)
-      : ordinal_(ordinal), captures_(captures), stream_(stream) {}
+  CudaGraph(const PrimaryContext& primary, cudaStream_t stream, Captures& captures)
+      : primary_(primary), captures_(captures), stream_(stream) {}
   ~CudaGraph() override;
 
   absl::Status End() override;
@@ -38,7 +39,7 @@ class CudaGraph final : public GpuGraph {
   cudaError_t EndCapture();
   void LetGo();
 
-  const int ordinal_;
+  const PrimaryContext primary_;
   Captures& captures_;
   // A launch waits where a GPU has too much to do already, because others keep it waiting, say; Discard must not wait
   // for that.
@@ -52,7 +53,7 @@ class CudaGraph final : public GpuGraph {
 // Of one GPU. Thread-safe.
 class Captures {
  public:
-  explicit Captures(int ordinal) : ordinal_(ordinal) {}
+  explicit Captures(const PrimaryContext& primary) : primary_(primary) {}
 
   absl::StatusOr<std::shared_ptr<GpuGraph>> Begin(cudaStream_t stream);
 
@@ -63,7 +64,7 @@ class Captures {
   void End(cudaStream_t stream);
 
  private:
-  const int ordinal_;
+  const PrimaryContext primary_;
   std::mutex mutex_;
   std::map<cudaStream_t, std::weak_ptr<CudaGraph>> graphs_;  // by the stream that is being captured; guarded by mutex_
 };

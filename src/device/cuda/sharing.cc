@@ -65,7 +65,7 @@ cudaError_t ReachOwn(void* memory, int ordinal) {
 absl::StatusOr<GpuSharing::Handle> CudaSharing::ExportMemory(void* memory) {
   MemoryContent content{.process = ThisProcess(), .own = memory};
   RETURN_IF_ERROR(Unreachable(On(
-      ordinal_, [&] { return cudaIpcGetMemHandle(&content.handle, memory); }, "sharing memory of a GPU")));
+      primary_, [&] { return cudaIpcGetMemHandle(&content.handle, memory); }, "sharing memory of a GPU")));
   return Packed(content);
 }
 
@@ -73,14 +73,14 @@ absl::StatusOr<void*> CudaSharing::OpenMemory(const Handle& handle) {
   const auto content = Unpacked<MemoryContent>(handle);
   if (content.process == ThisProcess()) {
     RETURN_IF_ERROR(Unreachable(On(
-        ordinal_, [&] { return ReachOwn(content.own, ordinal_); }, "reaching memory of another GPU")));
+        primary_, [&] { return ReachOwn(content.own, primary_.ordinal); }, "reaching memory of another GPU")));
     std::lock_guard lock(mutex_);
     own_.insert(content.own);
     return content.own;
   }
   void* memory = nullptr;
   RETURN_IF_ERROR(Unreachable(On(
-      ordinal_, [&] { return cudaIpcOpenMemHandle(&memory, content.handle, cudaIpcMemLazyEnablePeerAccess); },
+      primary_, [&] { return cudaIpcOpenMemHandle(&memory, content.handle, cudaIpcMemLazyEnablePeerAccess); },
       "opening another process's memory of a GPU")));
   return memory;
 }
@@ -93,14 +93,14 @@ void CudaSharing::CloseMemory(void* opened) {
       return;
     }
   }
-  const Current current(ordinal_);
+  const Current current(primary_);
   cudaIpcCloseMemHandle(opened);
 }
 
 absl::StatusOr<Gpu::Event> CudaSharing::CreateEvent() {
   cudaEvent_t event = nullptr;
   RETURN_IF_ERROR(On(
-      ordinal_, [&] { return cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventInterprocess); },
+      primary_, [&] { return cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventInterprocess); },
       "making an event for several processes"));
   return event;
 }
@@ -108,7 +108,7 @@ absl::StatusOr<Gpu::Event> CudaSharing::CreateEvent() {
 absl::StatusOr<GpuSharing::Handle> CudaSharing::ExportEvent(Gpu::Event event) {
   EventContent content{.process = ThisProcess(), .own = event};
   RETURN_IF_ERROR(Unreachable(On(
-      ordinal_, [&] { return cudaIpcGetEventHandle(&content.handle, EventOf(event)); }, "sharing an event")));
+      primary_, [&] { return cudaIpcGetEventHandle(&content.handle, EventOf(event)); }, "sharing an event")));
   return Packed(content);
 }
 
@@ -121,7 +121,7 @@ absl::StatusOr<Gpu::Event> CudaSharing::OpenEvent(const Handle& handle) {
   }
   cudaEvent_t event = nullptr;
   RETURN_IF_ERROR(Unreachable(On(
-      ordinal_, [&] { return cudaIpcOpenEventHandle(&event, content.handle); }, "opening another process's event")));
+      primary_, [&] { return cudaIpcOpenEventHandle(&event, content.handle); }, "opening another process's event")));
   return event;
 }
 
@@ -133,7 +133,7 @@ void CudaSharing::CloseEvent(Gpu::Event opened) {
       return;
     }
   }
-  const Current current(ordinal_);
+  const Current current(primary_);
   cudaEventDestroy(EventOf(opened));
 }
 

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <set>
 
+#include "device/cuda/current.h"
 #include "device/gpu_sharing.h"
 
 namespace gyre::device::cuda {
@@ -11,7 +12,7 @@ namespace gyre::device::cuda {
 // A handle of this very process is opened as what it is: CUDA does not open those of its own process.
 class CudaSharing final : public GpuSharing {
  public:
-  explicit CudaSharing(int ordinal) : ordinal_(ordinal) {}
+  explicit CudaSharing(const PrimaryContext& primary) : primary_(primary) {}
 
   absl::StatusOr<Handle> ExportMemory(void* memory) override;
   absl::StatusOr<void*> OpenMemory(const Handle& handle) override;
@@ -22,7 +23,7 @@ class CudaSharing final : public GpuSharing {
   void CloseEvent(Gpu::Event opened) override;
 
  private:
-  const int ordinal_;
+  const PrimaryContext primary_;
   std::mutex mutex_;
   std::multiset<void*> own_;  // opened, of this process; guarded by mutex_
 };

@@ -14,10 +14,10 @@ namespace {
 // The segments, and behind them the tiles.
 class CudaTable final : public Gpu::Table {
  public:
-  CudaTable(int ordinal, PackTable host, void* memory, cudaStream_t used_on)
-      : ordinal_(ordinal), host_(std::move(host)), memory_(memory), used_on_(used_on) {}
+  CudaTable(const PrimaryContext& primary, PackTable host, void* memory, cudaStream_t used_on)
+      : primary_(primary), host_(std::move(host)), memory_(memory), used_on_(used_on) {}
   ~CudaTable() override {
-    const Current current(ordinal_);
+    const Current current(primary_);
     cudaFreeAsync(memory_, used_on_);  // its errors are of earlier work, which other calls report
   }
 
@@ -25,7 +25,7 @@ class CudaTable final : public Gpu::Table {
   void* memory() const { return memory_; }
 
  private:
-  const int ordinal_;
+  const PrimaryContext primary_;
   const PackTable host_;
   void* const memory_;
   const cudaStream_t used_on_;
@@ -34,7 +34,7 @@ class CudaTable final : public Gpu::Table {
 }  // namespace
 
 Tables::~Tables() {
-  const Current current(ordinal_);
+  const Current current(primary_);
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
   if (pool_ != nullptr) cudaMemPoolDestroy(pool_);  // goes once what came from it has gone
 }
@@ -44,12 +44,12 @@ Tables::~Tables() {
 absl::Status Tables::Open() {
   if (stream_ != nullptr) return absl::OkStatus();
   return On(
-      ordinal_,
+      primary_,
       [&] {
         cudaMemPoolProps properties = {};
         properties.allocType = cudaMemAllocationTypePinned;
         properties.location.type = cudaMemLocationTypeDevice;
-        properties.location.id = ordinal_;
+        properties.location.id = primary_.ordinal;
         cudaError_t error = pool_ == nullptr ? cudaMemPoolCreate(&pool_, &properties) : cudaSuccess;
         int waits = 0;
         uint64_t kept = UINT64_MAX;
@@ -68,12 +68,12 @@ absl::StatusOr<std::unique_ptr<Gpu::Table>> Tables::Upload(PackTable table, Gpu:
   RETURN_IF_ERROR(Open());
   void* memory = nullptr;
   RETURN_IF_ERROR(On(
-      ordinal_, [&] { return cudaMallocFromPoolAsync(&memory, segments + tiles + 1, pool_, stream_); },
-      absl::StrCat(segments + tiles, " bytes on GPU ", ordinal_)));
-  auto uploaded = std::make_unique<CudaTable>(ordinal_, std::move(table), memory, AsCuda(used_on));
+      primary_, [&] { return cudaMallocFromPoolAsync(&memory, segments + tiles + 1, pool_, stream_); },
+      absl::StrCat(segments + tiles, " bytes on GPU ", primary_.ordinal)));
+  auto uploaded = std::make_unique<CudaTable>(primary_, std::move(table), memory, AsCuda(used_on));
   const PackTable& host = uploaded->host();
   RETURN_IF_ERROR(On(
-      ordinal_,
+      primary_,
       [&] {
         auto error = cudaMemcpyAsync(memory, host.segments.data(), segments, cudaMemcpyHostToDevice, stream_);
         if (error != cudaSuccess) return error;

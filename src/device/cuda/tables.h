@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "cuda_runtime_api.h"
+#include "device/cuda/current.h"
 #include "device/cuda/launch.cuh"
 #include "device/gpu.h"
 
@@ -15,7 +16,7 @@ namespace gyre::device::cuda {
 // Thread-safe.
 class Tables {
  public:
-  explicit Tables(int ordinal) : ordinal_(ordinal) {}
+  explicit Tables(const PrimaryContext& primary) : primary_(primary) {}
   ~Tables();
   Tables(const Tables&) = delete;
   Tables& operator=(const Tables&) = delete;
@@ -28,7 +29,7 @@ class Tables {
  private:
   absl::Status Open();
 
-  const int ordinal_;
+  const PrimaryContext primary_;
   std::mutex mutex_;
   cudaMemPool_t pool_ = nullptr;   // guarded by mutex_
   cudaStream_t stream_ = nullptr;  // likewise; null until the first table
