@@ -16,23 +16,10 @@ constexpr int64_t kWidth = sizeof(float);
 constexpr uint64_t kSeed = 1;
 constexpr float kScale = 1e-3f;  // of what is added up: sums stay small
 
-// Where a window's elements, which begin a block, lie in the payload of `count`: their scales, and their codes.
-struct Parts {
-  int64_t scales, scale_bytes, codes, code_bytes;
-
-  Parts(Quantizer kind, int64_t count, const Window& window) {
-    constexpr int64_t kBlock = compression::kQuantizeBlock;
-    const bool scaled = kind > Quantizer::kBF16;
-    const auto scales_of = [scaled](int64_t elements) { return scaled ? (elements + kBlock - 1) / kBlock * 4 : 0; };
-    const auto codes_of = [&](int64_t elements) {
-      return device::QuantizedBytes(kind, elements) - scales_of(elements);
-    };
-    scales = scales_of(window.first);
-    scale_bytes = scales_of(window.count);
-    codes = scales_of(count) + codes_of(window.first);
-    code_bytes = codes_of(window.count);
-  }
-};
+// Where a window's elements, which begin a block, begin in the payload.
+std::byte* PartOf(std::byte* payload, Quantizer kind, const Window& window) {
+  return payload + device::QuantizedBytes(kind, window.first);
+}
 
 // The arrays that all quantisers work on.
 struct Codec {
@@ -77,10 +64,7 @@ absl::Status Codec::CheckQuantize(Quantizer kind, const Run& run) const {
   for (const Window& window : WindowsOf(count)) {
     std::vector<float> left = Kept(window);
     const std::vector<std::byte> expected = Quantized(kind, window, left);
-    const Parts parts(kind, count, window);
-    ASSIGN_OR_RETURN(auto got, cases.Get<std::byte>(payload + parts.scales, parts.scale_bytes));
-    ASSIGN_OR_RETURN(const auto codes, cases.Get<std::byte>(payload + parts.codes, parts.code_bytes));
-    got.insert(got.end(), codes.begin(), codes.end());
+    ASSIGN_OR_RETURN(const auto got, cases.Get<std::byte>(PartOf(payload, kind, window), std::ssize(expected)));
     RETURN_IF_ERROR(CheckSame("the payload", got, expected));
     ASSIGN_OR_RETURN(const auto kept_there, cases.Get<float>(kept + window.first, window.count));
     RETURN_IF_ERROR(CheckSame("what is kept", kept_there, left));
@@ -92,16 +76,12 @@ absl::Status Codec::CheckAddUp(Quantizer kind, const Run& run) const {
   std::vector<std::vector<float>> expected;
   for (const Window& window : WindowsOf(count)) {
     std::vector<float> left = Kept(window);
-    std::vector<std::byte> made = Quantized(kind, window, left);
+    const std::vector<std::byte> made = Quantized(kind, window, left);
     expected.push_back(Kept(window));
     RETURN_IF_ERROR(cases.Put(kept + window.first, expected.back()));
     compression::DequantizeAdd(static_cast<compression::PayloadKind>(kind), made.data(), window.count, kScale,
                                expected.back().data());
-    const Parts parts(kind, count, window);
-    const std::vector<std::byte> codes(made.begin() + parts.scale_bytes, made.end());
-    made.resize(static_cast<size_t>(parts.scale_bytes));
-    RETURN_IF_ERROR(cases.Put(payload + parts.scales, made));
-    RETURN_IF_ERROR(cases.Put(payload + parts.codes, codes));
+    RETURN_IF_ERROR(cases.Put(PartOf(payload, kind, window), made));
   }
   RETURN_IF_ERROR(run());
   for (size_t w = 0; const Window& window : WindowsOf(count)) {

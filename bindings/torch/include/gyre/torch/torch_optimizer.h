@@ -55,7 +55,7 @@ class TorchOptimizer {
  public:
   // Collective over `communicator`. All three must outlive this object, and the module's parameters must stay where
   // they are (no module.to(...) from here on). When it returns, all ranks have rank 0's parameters, buffers and state
-  // of the optimizer, and every gradient is zero.
+  // of the optimizer, whose options are each rank's own and to be the same, and every gradient is zero.
   // Parameters are on the host, or on one GPU, buffers there or on the host. `stream` is the cudaStream_t that is
   // current on that GPU, by LibTorch, on this thread; null: the default stream, which is current where the program has
   // not set another. The module has taken part in no graph that still exists, unless that was on this stream.
