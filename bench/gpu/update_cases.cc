@@ -24,7 +24,7 @@ int AccumulatorsOf(const UpdateRule& rule) {
 
 Arrays Made(const Window& window, int accumulators) {
   Arrays made;
-  for (int i = 0; i < 2 + accumulators; ++i) made.push_back(Noise(window.count, static_cast<uint64_t>(i + 1)));
+  for (int i = 0; i < 2 + accumulators; ++i) made.push_back(Noise(window.count, static_cast<uint64_t>(i) + 1));
   for (size_t i = 2; i < made.size(); ++i) {
     for (float& value : made[i]) value *= value;  // sums of squares, in some rules
   }
