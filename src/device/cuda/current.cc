@@ -11,28 +11,36 @@ namespace gyre::device::cuda {
 
 namespace {
 
-// The driver's own calls; all null where they were not found.
+// What stands for a call that the driver does not have, or where there is no driver.
+template <typename... Arguments>
+CUresult Missing(Arguments... /*none are used*/) {
+  return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;
+}
+
+// The driver's own calls.
 struct Driver {
-  decltype(&cuInit) init = nullptr;
-  decltype(&cuDeviceGet) get_device = nullptr;
-  decltype(&cuDevicePrimaryCtxRetain) retain = nullptr;
-  decltype(&cuCtxPushCurrent) push = nullptr;
-  decltype(&cuCtxPopCurrent) pop = nullptr;
-  decltype(&cuGetErrorString) describe = nullptr;
+  decltype(&cuInit) init = Missing;
+  decltype(&cuDeviceGet) get_device = Missing;
+  decltype(&cuDevicePrimaryCtxRetain) retain = Missing;
+  decltype(&cuCtxPushCurrent) push = Missing;
+  decltype(&cuCtxPopCurrent) pop = Missing;
+  decltype(&cuGetErrorString) describe = Missing;
 };
 
 Driver FindDriver() {
-  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);  // which the runtime loads as well
-  if (library == nullptr) return {};
-  const auto find = [library]<typename Function>(Function& function, const char* name) {
-    function = reinterpret_cast<Function>(dlsym(library, name));
-    return function != nullptr;
-  };
   Driver driver;
-  const bool found = find(driver.init, "cuInit") && find(driver.get_device, "cuDeviceGet") &&
-                     find(driver.retain, "cuDevicePrimaryCtxRetain") && find(driver.push, "cuCtxPushCurrent_v2") &&
-                     find(driver.pop, "cuCtxPopCurrent_v2") && find(driver.describe, "cuGetErrorString");
-  return found ? driver : Driver();
+  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);  // which the runtime loads as well
+  if (library == nullptr) return driver;
+  const auto find = [library]<typename Function>(Function& function, const char* name) {
+    if (void* const found = dlsym(library, name); found != nullptr) function = reinterpret_cast<Function>(found);
+  };
+  find(driver.init, "cuInit");
+  find(driver.get_device, "cuDeviceGet");
+  find(driver.retain, "cuDevicePrimaryCtxRetain");
+  find(driver.push, "cuCtxPushCurrent_v2");
+  find(driver.pop, "cuCtxPopCurrent_v2");
+  find(driver.describe, "cuGetErrorString");
+  return driver;
 }
 
 const Driver& TheDriver() {
@@ -43,16 +51,15 @@ const Driver& TheDriver() {
 absl::Status ToStatus(CUresult result, std::string_view what) {
   if (result == CUDA_SUCCESS) return absl::OkStatus();
   const char* text = nullptr;
-  if (TheDriver().describe != nullptr) TheDriver().describe(result, &text);
-  return absl::UnavailableError(absl::StrCat(ToAbsl(what), ": ", text != nullptr ? text : "no driver of CUDA's", " (",
-                                             static_cast<int>(result), ")"));
+  TheDriver().describe(result, &text);
+  return absl::UnavailableError(absl::StrCat(ToAbsl(what), ": ", text != nullptr ? text : "CUDA's driver lacks a call",
+                                             " (", static_cast<int>(result), ")"));
 }
 
 }  // namespace
 
 absl::StatusOr<PrimaryContext> OpenPrimaryContext(int ordinal) {
   const Driver& driver = TheDriver();
-  if (driver.init == nullptr) return ToStatus(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, "opening the GPU");
   PrimaryContext gpu{.ordinal = ordinal};
   CUdevice device = 0;
   CUresult result = driver.init(0);
