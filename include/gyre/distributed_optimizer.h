@@ -42,7 +42,7 @@ class WeightsOnGpu;
 // and scales: of a step's gradients in kBsp, of each one otherwise), and compression, where ParameterServerOptions has
 // none; max_norm, skip_non_finite, accumulate, plan and rows are kInvalidArgument. No call is collective then, and what
 // is said below of averages is what servers make of gradients. Of weights on a GPU Step waits there for the gradients,
-// and for nothing else.
+// and for rows that were pushed from there, and for nothing else.
 struct DistributedOptions {
   std::optional<Strategy> strategy = std::nullopt;  // default: GYRE_STRATEGY, or kAllreduce
   ReducerOptions reducer = {};

@@ -61,11 +61,11 @@ struct RuntimeOptions {
                                  // than 1, the default, helps only where one does not fill the link. The same on all
                                  // ranks
 
-  std::optional<Backend> backend{};  // GYRE_BACKEND (native, mpi or ucx): mpi leaves the collectives of the world to
-                                     // the MPI that started the job; messages between two ranks, communicators made by
-                                     // Split, and tensors on GPUs stay Gyre's own. ucx sends all data between hosts by UCX instead of
-                                     // TCP, native by TCP; the same on all ranks. Default: native, but by UCX where
-                                     // every rank can use an RDMA port and UCX, and the links are not slower with it.
+  std::optional<Backend> backend{};  // GYRE_BACKEND (native, mpi or ucx): mpi leaves the world's collectives, of host
+                                     // tensors, to the MPI that started the job; all else stays Gyre's own. ucx sends
+                                     // all between hosts by UCX instead of TCP, native by TCP; the same on all ranks.
+                                     // Default: native, but by UCX where every rank can use an RDMA port and UCX, and
+                                     // the links are not slower with it.
                                      // docs/decisions/mpi_backend.md, docs/decisions/ucx_transport.md
 
   std::optional<std::string> strategy{};  // GYRE_STRATEGY: what a DistributedOptimizer does that is not told in code:

@@ -68,7 +68,8 @@ def of_tasks(lines):
         largest[kind] = max(largest.get(kind, 0), count)
     for task, ratios in sorted(tasks.items()):
         operation, ranks, hosts, count, in_place = task
-        is_largest = operation == "allreduce" and count == largest[operation, ranks, hosts, in_place]
+        # One rank alone has nothing to move.
+        is_largest = operation == "allreduce" and ranks > 1 and count == largest[operation, ranks, hosts, in_place]
         yield from of_task(task, ratios, is_largest)
 
 

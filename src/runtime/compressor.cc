@@ -334,11 +334,12 @@ absl::Status Compressor::Look(const std::vector<fusion::Part>& parts, const fusi
 
 // As compression::DgcTensor, which refuses them one by one.
 absl::Status Compressor::CheckFinite(const CodecDevice::Facts& facts) const {
+  const int rank = ranks_.team() != nullptr ? ranks_.team()->rank() : ranks_.group()->rank();
   for (size_t i = 0; i < looked_at_.size(); ++i) {
     if (facts.non_finite[i] == 0) continue;
     return absl::FailedPreconditionError(absl::StrCat(tensors_[static_cast<size_t>(looked_at_[i])].name, ": ",
                                                       facts.non_finite[i],
-                                                      " elements of the gradient are NaN or infinite"));
+                                                      " elements of the gradient are NaN or infinite on rank ", rank));
   }
   return absl::OkStatus();
 }

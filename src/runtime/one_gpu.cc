@@ -8,6 +8,8 @@
 namespace gyre::internal {
 
 absl::StatusOr<std::shared_ptr<device::Gpu>> OneGpu::Open(const Device& device) {
+  if (device.gpu < 0)
+    return absl::InvalidArgumentError(absl::StrCat("they are on GPU ", device.gpu, ", which cannot be"));
   if (IsPerThread(device)) return absl::InvalidArgumentError(absl::StrCat("they are on ", kPerThreadText));
   if (gpu_ == nullptr) {
     ASSIGN_OR_RETURN(const OpenedGpu opened, gpus_.Get(device.gpu));

@@ -15,8 +15,8 @@ class OneGpu {
  public:
   explicit OneGpu(Gpus& gpus) : gpus_(gpus) {}
 
-  // Of a tensor there. kInvalidArgument: it is another GPU, or the stream is cudaStreamPerThread; others are
-  // Gpus::Get's. REQUIRES: device.on_gpu()
+  // Of a tensor there. kInvalidArgument: it is another GPU, or none that can be, or the stream is cudaStreamPerThread;
+  // others are Gpus::Get's. REQUIRES: device.gpu is not -1
   absl::StatusOr<std::shared_ptr<device::Gpu>> Open(const Device& device);
 
   // Null: there was none yet.

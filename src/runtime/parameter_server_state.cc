@@ -21,7 +21,7 @@ namespace {
 constexpr int64_t kMostRetained = 4096;
 
 std::string PlaceOf(const Device& device) {
-  return device.on_gpu() ? absl::StrCat("GPU ", device.gpu) : std::string("the host");
+  return device.gpu != -1 ? absl::StrCat("GPU ", device.gpu) : std::string("the host");
 }
 
 }  // namespace
@@ -33,7 +33,7 @@ ParameterServerClient::State::State(ps::ClientOptions options, const ParameterSe
       consistency_(consistency),
       timeout_(timeout),
       gpu_(gpus),
-      rows_(gpu_) {
+      rows_(gpu_, options_.worker.worker) {
   if (options_.setup.rule) {
     rate_ = std::visit([](const auto& rule) { return rule.learning_rate; }, *options_.setup.rule);
   }
@@ -45,6 +45,12 @@ TimePoint ParameterServerClient::State::Deadline() const {
 
 absl::Status ParameterServerClient::State::CheckStarted() const {
   return client_ != nullptr ? absl::OkStatus() : absl::FailedPreconditionError("Start has not been called");
+}
+
+absl::Status ParameterServerClient::State::CheckPulled() const {
+  RETURN_IF_ERROR(CheckStarted());
+  if (!to_be_sent_) return absl::OkStatus();
+  return absl::FailedPreconditionError("the step's values could not be sent to the GPU: call Pull again");
 }
 
 // --- Before Start ---
@@ -62,7 +68,7 @@ absl::StatusOr<int> ParameterServerClient::State::Register(std::string_view name
     return absl::InvalidArgumentError(
         absl::StrCat("weights '", ToAbsl(name), "' are ", weights.size(), ", their shape has ", count, " elements"));
   }
-  if (device.on_gpu()) {
+  if (device.gpu != -1) {
     const absl::Status opened = gpu_.Open(device).status();
     if (!opened.ok()) return Annotate(opened, absl::StrCat("weights \"", absl::CHexEscape(ToAbsl(name)), "\""));
   }
@@ -103,7 +109,7 @@ void ParameterServerClient::State::ShareRetained() {
   if (tables > 0) options_.worker.retain_row_bytes = static_cast<size_t>(share / tables);
 }
 
-// For gradients and, of weights on a GPU, for these; with their values, for rank 0's may become the servers'.
+// For gradients and, of weights on a GPU, for these; with their values where they may become the servers'.
 absl::Status ParameterServerClient::State::TakeMemory(TimePoint deadline) {
   std::vector<internal::ServedOnGpu::Tensor> tensors;
   for (size_t i = 0; i < tensors_.size(); ++i) {
@@ -120,10 +126,11 @@ absl::Status ParameterServerClient::State::TakeMemory(TimePoint deadline) {
     return absl::OkStatus();
   }
   if (on_gpu_ == nullptr) {
-    ASSIGN_OR_RETURN(on_gpu_, internal::ServedOnGpu::Create(gpu_.gpu(), std::move(tensors), elements_));
+    ASSIGN_OR_RETURN(on_gpu_,
+                     internal::ServedOnGpu::Create(gpu_.gpu(), std::move(tensors), elements_, options_.worker.worker));
   }
   gradients_ = on_gpu_->gradients();
-  return on_gpu_->FetchWeights(deadline);
+  return options_.worker.has_first_values ? on_gpu_->FetchWeights(deadline) : absl::OkStatus();
 }
 
 std::vector<std::span<float>> ParameterServerClient::State::WeightsOnHost() const {
@@ -152,13 +159,18 @@ std::span<float> ParameterServerClient::State::gradient(int index) const {
   return gradients_.subspan(tensor.gradient, tensor.weights.size());
 }
 
+std::string ParameterServerClient::State::NameOf(int index) const {
+  const std::string& name = options_.setup.tensors[static_cast<size_t>(index)].name;
+  return absl::StrCat("the gradient of \"", absl::CHexEscape(name), "\"");
+}
+
 absl::Status ParameterServerClient::State::Give(int index, std::span<const float> gradient, const Device& device) {
   const Tensor& tensor = at(index);
   if (internal::IsPerThread(device)) {
-    return absl::InvalidArgumentError(absl::StrCat("gradient ", index, " was given on ", internal::kPerThreadText));
+    return absl::InvalidArgumentError(absl::StrCat(NameOf(index), " was given on ", internal::kPerThreadText));
   }
   if (device.gpu != tensor.device.gpu) {
-    return absl::InvalidArgumentError(absl::StrCat("gradient ", index, " was given on ", PlaceOf(device),
+    return absl::InvalidArgumentError(absl::StrCat(NameOf(index), " was given on ", PlaceOf(device),
                                                    "; its weights are on ", PlaceOf(tensor.device)));
   }
   if (device.on_gpu()) return on_gpu_->Give(tensor.on_gpu, gradient, device.stream);
@@ -173,7 +185,7 @@ absl::Status ParameterServerClient::State::GiveZeros(int index) {
 }
 
 absl::Status ParameterServerClient::State::Push(TimePoint deadline, float scale) {
-  RETURN_IF_ERROR(CheckStarted());
+  RETURN_IF_ERROR(CheckPulled());
   // Forgets them, also where it fails: who pushes again gives them again, all or none.
   ASSIGN_OR_RETURN(std::vector<ps::Floats> rows, rows_.Take(static_cast<int>(options_.servers.size()), deadline));
   int64_t row_bytes = 0;
@@ -190,11 +202,17 @@ absl::Status ParameterServerClient::State::Push(TimePoint deadline, float scale)
 
 absl::Status ParameterServerClient::State::Pull(TimePoint deadline) {
   RETURN_IF_ERROR(CheckStarted());
-  if (on_gpu_ != nullptr) RETURN_IF_ERROR(on_gpu_->CheckStreams());  // before the step has begun
-  ASSIGN_OR_RETURN(const uint64_t step, client_->Begin(deadline));
-  step_ = static_cast<int64_t>(step);
-  pulled_bytes_ = client_->pulled_bytes();
-  return on_gpu_ != nullptr ? on_gpu_->SendWeights() : absl::OkStatus();
+  if (!to_be_sent_) {
+    if (on_gpu_ != nullptr) RETURN_IF_ERROR(on_gpu_->CheckStreams());  // before the step has begun
+    ASSIGN_OR_RETURN(const uint64_t step, client_->Begin(deadline));
+    step_ = static_cast<int64_t>(step);
+    pulled_bytes_ = client_->pulled_bytes();
+    to_be_sent_ = on_gpu_ != nullptr;
+  }
+  if (!to_be_sent_) return absl::OkStatus();
+  RETURN_IF_ERROR(on_gpu_->SendWeights());
+  to_be_sent_ = false;
+  return absl::OkStatus();
 }
 
 absl::Status ParameterServerClient::State::PushPull(float scale) {
@@ -204,7 +222,7 @@ absl::Status ParameterServerClient::State::PushPull(float scale) {
 }
 
 absl::Status ParameterServerClient::State::PullRows(int table, std::span<const int64_t> ids, const TensorView& values) {
-  RETURN_IF_ERROR(CheckStarted());
+  RETURN_IF_ERROR(CheckPulled());
   RETURN_IF_ERROR(rows_.Fill(table, ids, values,
                              [&](std::span<float> to) { return client_->PullRows(table, ids, to, Deadline()); }));
   pulled_bytes_ = client_->pulled_bytes();
@@ -213,7 +231,7 @@ absl::Status ParameterServerClient::State::PullRows(int table, std::span<const i
 
 absl::Status ParameterServerClient::State::PushRows(int table, std::span<const int64_t> ids,
                                                     const ConstTensorView& gradients) {
-  RETURN_IF_ERROR(CheckStarted());
+  RETURN_IF_ERROR(CheckPulled());
   return rows_.Push(table, ids, gradients);
 }
 

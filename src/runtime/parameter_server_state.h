@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -68,6 +69,8 @@ class ParameterServerClient::State {
   };
 
   absl::Status CheckStarted() const;
+  absl::Status CheckPulled() const;
+  std::string NameOf(int index) const;
   absl::Status TakeMemory(TimePoint deadline);
   std::vector<std::span<float>> WeightsOnHost() const;
   void ShareRetained();
@@ -87,6 +90,7 @@ class ParameterServerClient::State {
   std::span<float> gradients_;         // of all weights, on the host
   internal::ServedRows rows_;
   std::unique_ptr<internal::ServedOnGpu> on_gpu_;  // null: all weights are on the host
+  bool to_be_sent_ = false;                        // the step has begun, and the GPU has not got its values
   std::unique_ptr<ps::Client> client_;             // goes first: it writes weights on the host
 };
 

@@ -23,6 +23,10 @@ int64_t Bytes(size_t floats) {
   return static_cast<int64_t>(floats * sizeof(float));
 }
 
+absl::Status Named(std::string_view name, const absl::Status& status) {
+  return status.ok() ? status : Annotate(status, absl::StrCat("weights \"", absl::CHexEscape(ToAbsl(name)), "\""));
+}
+
 float* Floats(const device::PinnedMemory& memory) {
   return reinterpret_cast<float*>(memory.get());
 }
@@ -30,15 +34,17 @@ float* Floats(const device::PinnedMemory& memory) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ServedOnGpu>> ServedOnGpu::Create(std::shared_ptr<device::Gpu> gpu,
-                                                                 std::vector<Tensor> tensors, size_t gradients) {
-  std::unique_ptr<ServedOnGpu> served(new ServedOnGpu(std::move(gpu), std::move(tensors)));
+                                                                 std::vector<Tensor> tensors, size_t gradients,
+                                                                 int rank) {
+  std::unique_ptr<ServedOnGpu> served(new ServedOnGpu(std::move(gpu), std::move(tensors), rank));
   RETURN_IF_ERROR(served->Open(gradients));
   return served;
 }
 
-ServedOnGpu::ServedOnGpu(std::shared_ptr<device::Gpu> gpu, std::vector<Tensor> tensors) : gpu_(std::move(gpu)) {
+ServedOnGpu::ServedOnGpu(std::shared_ptr<device::Gpu> gpu, std::vector<Tensor> tensors, int rank)
+    : gpu_(std::move(gpu)), rank_(rank) {
   for (Tensor& tensor : tensors) {
-    streams_.insert(tensor.stream);
+    streams_.emplace(tensor.stream, tensor.name);
     slots_.push_back({.tensor = std::move(tensor)});
   }
 }
@@ -92,7 +98,7 @@ ServedOnGpu::~ServedOnGpu() {
 }
 
 absl::Status ServedOnGpu::CheckStreams() {
-  for (void* const stream : streams_) RETURN_IF_ERROR(gpu_->Record(probe_, stream));
+  for (const auto& [stream, name] : streams_) RETURN_IF_ERROR(Named(name, gpu_->Record(probe_, stream)));
   return absl::OkStatus();
 }
 
@@ -100,16 +106,17 @@ absl::Status ServedOnGpu::CheckStreams() {
 
 absl::Status ServedOnGpu::Copy(const Slot& slot, float* to, const float* from) {
   if (slot.tensor.weights.empty()) return absl::OkStatus();
-  RETURN_IF_ERROR(gpu_->Copy(to, from, Bytes(slot.tensor.weights.size()), slot.tensor.stream));
-  return gpu_->Record(slot.queued, slot.tensor.stream);
+  absl::Status copied = gpu_->Copy(to, from, Bytes(slot.tensor.weights.size()), slot.tensor.stream);
+  if (copied.ok()) copied = gpu_->Record(slot.queued, slot.tensor.stream);
+  return Named(slot.tensor.name, copied);
 }
 
 absl::Status ServedOnGpu::Await(std::string_view what, TimePoint deadline) {
   for (const Slot& slot : slots_) {
     ASSIGN_OR_RETURN(const bool done, device::AwaitEvent(*gpu_, slot.queued, deadline));
     if (done) continue;
-    return absl::DeadlineExceededError(absl::StrCat("GPU ", gpu_->ordinal(), " had not copied the ", ToAbsl(what),
-                                                    " of \"", absl::CHexEscape(slot.tensor.name),
+    return absl::DeadlineExceededError(absl::StrCat("GPU ", gpu_->ordinal(), " of rank ", rank_, " had not copied the ",
+                                                    ToAbsl(what), " of \"", absl::CHexEscape(slot.tensor.name),
                                                     "\" to the host in time"));
   }
   return absl::OkStatus();
@@ -139,7 +146,10 @@ absl::Status ServedOnGpu::SendWeights() {
 // Behind what uses the tensor's own gradient on the stream of the weights, which is also in front of what comes there.
 absl::Status ServedOnGpu::Give(size_t tensor, std::span<const float> gradient, void* stream) {
   const Slot& slot = slots_[tensor];
-  if (gradient.empty()) return absl::OkStatus();
+  return gradient.empty() ? absl::OkStatus() : Named(slot.tensor.name, QueueGiven(slot, gradient, stream));
+}
+
+absl::Status ServedOnGpu::QueueGiven(const Slot& slot, std::span<const float> gradient, void* stream) {
   void* const own = slot.tensor.stream;
   RETURN_IF_ERROR(gpu_->Record(slot.queued, own));
   if (stream != own) RETURN_IF_ERROR(gpu_->Wait(stream, slot.queued));
@@ -153,9 +163,10 @@ absl::Status ServedOnGpu::Give(size_t tensor, std::span<const float> gradient, v
 absl::Status ServedOnGpu::GiveZeros(size_t tensor) {
   const Slot& slot = slots_[tensor];
   if (slot.tensor.weights.empty()) return absl::OkStatus();
-  RETURN_IF_ERROR(gpu_->Record(slot.queued, slot.tensor.stream));
-  RETURN_IF_ERROR(gpu_->Zero(slot.gradient, Bytes(slot.tensor.weights.size()), slot.tensor.stream));
-  return gpu_->Record(slot.queued, slot.tensor.stream);
+  absl::Status zeroed = gpu_->Record(slot.queued, slot.tensor.stream);
+  if (zeroed.ok()) zeroed = gpu_->Zero(slot.gradient, Bytes(slot.tensor.weights.size()), slot.tensor.stream);
+  if (zeroed.ok()) zeroed = gpu_->Record(slot.queued, slot.tensor.stream);
+  return Named(slot.tensor.name, zeroed);
 }
 
 }  // namespace gyre::internal

@@ -4,8 +4,8 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <memory>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,9 +34,9 @@ class ServedOnGpu {
   };
 
   // Takes memory: on the host also for the gradients of weights that are there, `gradients` floats for all. Gradients
-  // on the GPU begin as zeros. kResourceExhausted: there is not enough.
+  // on the GPU begin as zeros. `rank`: whose GPU it is, for errors. kResourceExhausted: there is not enough.
   static absl::StatusOr<std::unique_ptr<ServedOnGpu>> Create(std::shared_ptr<device::Gpu> gpu,
-                                                             std::vector<Tensor> tensors, size_t gradients);
+                                                             std::vector<Tensor> tensors, size_t gradients, int rank);
   ~ServedOnGpu();
   ServedOnGpu(const ServedOnGpu&) = delete;
   ServedOnGpu& operator=(const ServedOnGpu&) = delete;
@@ -75,14 +75,16 @@ class ServedOnGpu {
     device::Gpu::Event queued = nullptr;  // the last of what was queued here
   };
 
-  ServedOnGpu(std::shared_ptr<device::Gpu> gpu, std::vector<Tensor> tensors);
+  ServedOnGpu(std::shared_ptr<device::Gpu> gpu, std::vector<Tensor> tensors, int rank);
   absl::Status Open(size_t gradients);
   absl::Status Copy(const Slot& slot, float* to, const float* from);
+  absl::Status QueueGiven(const Slot& slot, std::span<const float> gradient, void* stream);
   absl::Status Await(std::string_view what, TimePoint deadline);
 
   const std::shared_ptr<device::Gpu> gpu_;
   std::vector<Slot> slots_;
-  std::set<void*> streams_;  // of the tensors
+  const int rank_;
+  std::map<void*, std::string> streams_;  // of the tensors, and the name of one of those there
   device::PinnedMemory mirrors_, host_gradients_;
   std::span<float> all_gradients_;
   void* gradients_ = nullptr;           // on the GPU

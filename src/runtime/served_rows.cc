@@ -41,7 +41,7 @@ absl::Status ServedRows::Check(int table, std::span<const int64_t> ids, const Co
     return absl::InvalidArgumentError(
         absl::StrCat("table ", own.name, " is of f32; its rows are not ", ToAbsl(DTypeName(values.dtype))));
   }
-  if (!values.device.on_gpu() && reinterpret_cast<uintptr_t>(values.data) % alignof(float) != 0) {
+  if (values.device.gpu == -1 && reinterpret_cast<uintptr_t>(values.data) % alignof(float) != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("table ", own.name, ": values on the host are aligned as floats are"));
   }
@@ -56,10 +56,14 @@ absl::Status ServedRows::Check(int table, std::span<const int64_t> ids, const Co
   return absl::OkStatus();
 }
 
+absl::Status ServedRows::Of(int table, const absl::Status& status) const {
+  return status.ok() ? status
+                     : Annotate(status, absl::StrCat("rows of table ", tables_[static_cast<size_t>(table)].name));
+}
+
 absl::StatusOr<device::PinnedPool*> ServedRows::PoolFor(int table, const Device& device) {
   auto gpu = gpu_.Open(device);
-  if (!gpu.ok())
-    return Annotate(gpu.status(), absl::StrCat("rows of table ", tables_[static_cast<size_t>(table)].name));
+  if (!gpu.ok()) return Of(table, gpu.status());
   if (!pool_) pool_.emplace(*std::move(gpu));
   return &*pool_;
 }
@@ -69,11 +73,12 @@ absl::Status ServedRows::Push(int table, std::span<const int64_t> ids, const Con
   Pushed& pushed = pushed_[static_cast<size_t>(table)];
   const auto* const values = static_cast<const float*>(gradients.data);
   const auto count = static_cast<size_t>(gradients.count);
-  if (gradients.device.on_gpu()) {
+  if (gradients.device.gpu != -1) {
     ASSIGN_OR_RETURN(device::PinnedPool* const pool, PoolFor(table, gradients.device));
     if (count == 0) return absl::OkStatus();
     ASSIGN_OR_RETURN(device::PinnedPool::Piece* const piece, pool->Take(gradients.bytes()));
-    RETURN_IF_ERROR(pool->Copy(piece, piece->memory.get(), values, gradients.bytes(), gradients.device.stream));
+    RETURN_IF_ERROR(
+        Of(table, pool->Copy(piece, piece->memory.get(), values, gradients.bytes(), gradients.device.stream)));
     const size_t first = pushed.gradients.size();
     pushed.staged.push_back({.first = first, .count = count, .piece = piece});
     pushed.gradients.resize(first + count);
@@ -86,7 +91,7 @@ absl::Status ServedRows::Push(int table, std::span<const int64_t> ids, const Con
 
 absl::Status ServedRows::Fill(int table, std::span<const int64_t> ids, const TensorView& values, Pull pull) {
   RETURN_IF_ERROR(Check(table, ids, values));
-  if (!values.device.on_gpu()) {
+  if (values.device.gpu == -1) {
     if (ids.empty()) return absl::OkStatus();
     return pull({static_cast<float*>(values.data), static_cast<size_t>(values.count)});
   }
@@ -99,7 +104,7 @@ absl::Status ServedRows::Fill(int table, std::span<const int64_t> ids, const Ten
     pool->Give(piece);
     return pulled;
   }
-  RETURN_IF_ERROR(pool->Copy(piece, values.data, here, values.bytes(), values.device.stream));
+  RETURN_IF_ERROR(Of(table, pool->Copy(piece, values.data, here, values.bytes(), values.device.stream)));
   pool->Give(piece);
   return absl::OkStatus();
 }
@@ -110,8 +115,9 @@ absl::Status ServedRows::Await(size_t table, const Staged& staged, TimePoint dea
   device::Gpu& gpu = *gpu_.gpu();
   ASSIGN_OR_RETURN(const bool done, device::AwaitEvent(gpu, staged.piece->copied, deadline));
   if (done) return absl::OkStatus();
-  return absl::DeadlineExceededError(absl::StrCat("GPU ", gpu.ordinal(), " had not copied rows of table ",
-                                                  tables_[table].name, " to the host in time"));
+  return absl::DeadlineExceededError(absl::StrCat("GPU ", gpu.ordinal(), " of rank ", rank_,
+                                                  " had not copied rows of table ", tables_[table].name,
+                                                  " to the host in time"));
 }
 
 absl::Status ServedRows::Arrive(TimePoint deadline) {

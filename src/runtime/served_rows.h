@@ -25,8 +25,8 @@ namespace gyre::internal {
 // Not thread-safe. Nothing waits for a GPU but Take, by looking at events, and the end, 2 s at most (PinnedPool).
 class ServedRows {
  public:
-  // Rows on a GPU are on this one.
-  explicit ServedRows(OneGpu& gpu) : gpu_(gpu) {}
+  // Rows on a GPU are on this one, of rank `rank`.
+  ServedRows(OneGpu& gpu, int rank) : gpu_(gpu), rank_(rank) {}
   ~ServedRows();
   ServedRows(const ServedRows&) = delete;
   ServedRows& operator=(const ServedRows&) = delete;
@@ -64,12 +64,14 @@ class ServedRows {
   };
 
   absl::Status Check(int table, std::span<const int64_t> ids, const ConstTensorView& values) const;
+  absl::Status Of(int table, const absl::Status& status) const;
   absl::StatusOr<device::PinnedPool*> PoolFor(int table, const Device& device);
   absl::Status Await(size_t table, const Staged& staged, TimePoint deadline) const;
   absl::Status Arrive(TimePoint deadline);
   absl::StatusOr<std::vector<ps::Floats>> Pack(int servers, TimePoint deadline);
 
   OneGpu& gpu_;
+  const int rank_;
   std::vector<ps::Table> tables_;
   std::vector<Pushed> pushed_;              // by table, since the last Take
   std::optional<device::PinnedPool> pool_;  // from the first rows on a GPU on

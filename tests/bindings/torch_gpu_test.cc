@@ -198,7 +198,8 @@ TEST(TorchOptimizerOnFakeGpus, OtherStreamsAreFoundOut) {
     ASSERT_THAT(created, IsOk());
     loss.backward();
     EXPECT_THAT((*created)->Step(),
-                MatchesStatus(StatusCode::kFailedPrecondition, "a gradient was accumulated on another stream"));
+                MatchesStatus(StatusCode::kFailedPrecondition,
+                              "parameter \"weight\": its gradient was accumulated on another stream"));
   });
 }
 

@@ -23,19 +23,8 @@ namespace {
 using support::IsOk;
 using support::MatchesStatus;
 
-class GpuRandomCodecsTest : public ::testing::TestWithParam<std::string> {
+class GpuRandomCodecsTest : public GpuUnderTest {
  protected:
-  void SetUp() override {
-    auto opened = OpenGpuUnderTest(GetParam());
-    if (absl::IsUnavailable(opened.status())) GTEST_SKIP() << opened.status().message();
-    ASSERT_TRUE(opened.ok()) << opened.status();
-    gpu_ = *std::move(opened);
-  }
-
-  void TearDown() override {
-    for (void* memory : allocated_) gpu_->Free(memory);
-  }
-
   float* Put(const std::vector<float>& values) {
     const auto bytes = static_cast<int64_t>(values.size() * sizeof(float));
     const auto memory = gpu_->Allocate(bytes);
@@ -52,9 +41,6 @@ class GpuRandomCodecsTest : public ::testing::TestWithParam<std::string> {
     EXPECT_THAT(gpu_->Synchronize(nullptr), IsOk());
     return got;
   }
-
-  std::unique_ptr<Gpu> gpu_;
-  std::vector<void*> allocated_;
 };
 
 std::vector<float> ValuesOf(int64_t count) {

@@ -194,7 +194,8 @@ TEST(GpuCompressionFailure, WhatIsNotFiniteIsRefusedBeforeAnythingChanges) {
           }
           status = reducer->Wait().status();
         }
-        const std::string why = absl::StrCat("step 3: layer", bad, ": 2 elements of the gradient are NaN or infinite");
+        const std::string why =
+            absl::StrCat("step 3: layer", bad, ": 2 elements of the gradient are NaN or infinite on rank 1");
         EXPECT_THAT(status.message(), testing::HasSubstr(why));
         EXPECT_EQ(status.code(), rank.rank == 1 ? StatusCode::kFailedPrecondition : StatusCode::kAborted);
         if (rank.rank == 1) {

@@ -175,7 +175,7 @@ TEST(GpuServedRowsTest, AFrozenGpuIsNamedByTheDeadlineAndItsRowsForgotten) {
     rank.gpu->Stall(true);
     ASSERT_THAT(client->PushRows(0, ids, tensor.view), IsOk());
     EXPECT_THAT(client->Push(),
-                MatchesStatus(StatusCode::kDeadlineExceeded, "GPU 0 had not copied rows of table words"));
+                MatchesStatus(StatusCode::kDeadlineExceeded, "GPU 0 of rank 0 had not copied rows of table words"));
     rank.gpu->Stall(false);
     ASSERT_THAT(client->PushRows(0, std::span(ids).first(1), tensor.view.Slice(0, 1)), IsOk());
     ASSERT_THAT(client->PushPull(), IsOk());

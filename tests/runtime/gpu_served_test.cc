@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -297,7 +298,7 @@ TEST(GpuServedTest, AFrozenGpuIsNamedByTheDeadline) {
     const std::vector<float> ones(Alone::kCount, 1);
     rank.gpu->Stall(true);
     EXPECT_THAT(alone.client->Start(),
-                MatchesStatus(StatusCode::kDeadlineExceeded, "GPU 0 had not copied the weights of \"w\""));
+                MatchesStatus(StatusCode::kDeadlineExceeded, "GPU 0 of rank 0 had not copied the weights of \"w\""));
     std::vector<float> late(1);
     EXPECT_THAT(alone.client->Register("late", late),
                 MatchesStatus(StatusCode::kFailedPrecondition, "Register after Start"));
@@ -307,13 +308,43 @@ TEST(GpuServedTest, AFrozenGpuIsNamedByTheDeadline) {
     rank.gpu->Stall(true);
     const auto begin = std::chrono::steady_clock::now();
     EXPECT_THAT(alone.client->Push(),
-                MatchesStatus(StatusCode::kDeadlineExceeded, "GPU 0 had not copied the gradient of \"w\""));
+                MatchesStatus(StatusCode::kDeadlineExceeded, "GPU 0 of rank 0 had not copied the gradient of \"w\""));
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
     rank.gpu->Stall(false);
     ASSERT_THAT(alone.client->PushPull(), IsOk());
     EXPECT_EQ(alone.client->step(), 1);
     EXPECT_EQ(Read(rank, alone.weights.view), std::vector<float>(Alone::kCount, 1.5f));
     EXPECT_EQ(rank.gpu->blocked(), 0);
+  });
+}
+
+// The GPU fails while a worker waits for the other: what has come is sent by the next Pull.
+TEST(GpuServedTest, APullThatCouldNotSendItsValuesIsMadeAgain) {
+  const ServedJob job(1);
+  job.Run(2, 3, [](GpuRank& rank) {
+    Alone alone(rank, Sgd{.learning_rate = 0.5f}, std::chrono::seconds(20));
+    ASSERT_THAT(alone.client->Start(), IsOk());
+    const std::vector<float> ones(Alone::kCount, 1);
+    rank.Put(alone.gradient(rank), ones.data());
+    if (rank.rank.rank == 1) {
+      rank.Meet();
+      ASSERT_THAT(alone.client->PushPull(), IsOk());
+    } else {
+      ASSERT_THAT(alone.client->Push(), IsOk());
+      std::thread later([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));  // by then Pull waits for rank 1
+        rank.gpu->Fail(absl::InternalError("fell off the bus"));
+        rank.Meet();
+      });
+      EXPECT_THAT(alone.client->Pull(), MatchesStatus(StatusCode::kInternal, "weights \"w\": "));
+      later.join();
+      rank.gpu->Fail(absl::OkStatus());
+      EXPECT_THAT(alone.client->Push(), MatchesStatus(StatusCode::kFailedPrecondition, "call Pull again"));
+      ASSERT_THAT(alone.client->Pull(), IsOk());
+      EXPECT_EQ(alone.client->step(), 1);
+    }
+    EXPECT_EQ(Read(rank, alone.weights.view), std::vector<float>(Alone::kCount, 1.5f));
+    rank.Meet();
   });
 }
 

@@ -216,8 +216,10 @@ bool Operation::Check(TimePoint now) {
   if (members_.group->node().closed()) return End(absl::FailedPreconditionError("the runtime was shut down"));
   if (FindBroken() || FindLost()) return true;
   if (now < deadline_) return false;
-  const std::string text = absl::StrFormat("%s timed out after %.3g s in MPI, which does not say for whom it waits",
-                                           Context(), std::chrono::duration<double>(*call_.timeout).count());
+  const std::string text = absl::StrFormat(
+      "%s timed out after %.3g s in MPI, which does not say for whom it waits; ranks with "
+      "tensors on a GPU do not come there",
+      Context(), std::chrono::duration<double>(*call_.timeout).count());
   return Fail(absl::DeadlineExceededError(text), {-1, text});
 }
 

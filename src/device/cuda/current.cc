@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <string>
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
@@ -52,8 +53,15 @@ absl::Status ToStatus(CUresult result, std::string_view what) {
   if (result == CUDA_SUCCESS) return absl::OkStatus();
   const char* text = nullptr;
   TheDriver().describe(result, &text);
-  return absl::UnavailableError(absl::StrCat(ToAbsl(what), ": ", text != nullptr ? text : "CUDA's driver lacks a call",
-                                             " (", static_cast<int>(result), ")"));
+  const std::string message = absl::StrCat(ToAbsl(what), ": ", text != nullptr ? text : "CUDA's driver lacks a call",
+                                           " (", static_cast<int>(result), ")");
+  switch (result) {
+    case CUDA_ERROR_OUT_OF_MEMORY: return absl::ResourceExhaustedError(message);
+    case CUDA_ERROR_NO_DEVICE:
+    case CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:
+    case CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND: return absl::UnavailableError(message);
+    default: return absl::InternalError(message);
+  }
 }
 
 }  // namespace

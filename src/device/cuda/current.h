@@ -16,7 +16,8 @@ struct PrimaryContext {
   CUcontext context = nullptr;
 };
 
-// Makes it where the process has none there yet. kUnavailable, with the driver's words.
+// Makes it where the process has none there yet. With the driver's words: kUnavailable where there is no driver or no
+// such GPU, kResourceExhausted, or kInternal.
 absl::StatusOr<PrimaryContext> OpenPrimaryContext(int ordinal);
 
 // Makes a GPU this thread's for as long as it lives: what the program has chosen, or has not, is not ours to change.

@@ -330,7 +330,10 @@ inline void TorchOptimizer::Attach() {
 // The gradient has been accumulated, on a thread of the backward pass.
 inline void TorchOptimizer::Arrive(Parameter& parameter) {
   const at::Tensor& given = parameter.tensor.grad();
-  absl::Status status = CheckStream("a gradient was accumulated");
+  absl::Status status = CheckStream("its gradient was accumulated");
+  if (!status.ok()) {
+    status = absl::FailedPreconditionError("parameter \"" + parameter.name + "\": " + std::string(status.message()));
+  }
   if (status.ok() &&
       !given.is_same(parameter.gradient)) {  // the program, or a pass with create_graph, has put another in its place
     status = Try("a gradient", [&] {
