@@ -8,8 +8,8 @@
 #include <mutex>
 #include <optional>
 #include <span>
-#include <utility>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
