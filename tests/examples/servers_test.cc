@@ -50,28 +50,28 @@ TEST_F(CharLmByServers, CompressedTrainingLearnsToo) {
 }
 
 TEST_F(CharLmByServers, AServerAndARankAreKilledAndTrainingGoesOn) {
-  Program program(Command({"--servers", "2", "--restart-rank", "1", "--verbose"}, {"--steps", "600"}));
+  Program program(Command({"--servers", "2", "--restart-rank", "1", "--verbose"}, {"--steps", "400"}));
   ASSERT_TRUE(WaitForSteps(20)) << program.output();
   ASSERT_TRUE(Signal(program, "server 1", SIGKILL)) << program.output();
   ASSERT_TRUE(program.WaitForOutput("server 1 (pid", kLimit));
-  ASSERT_TRUE(WaitForSteps(200)) << program.output();
+  ASSERT_TRUE(WaitForSteps(100)) << program.output();
   ASSERT_TRUE(Signal(program, "rank 1", SIGKILL)) << program.output();
   ASSERT_TRUE(program.WaitFor(kLimit)) << program.output();
   EXPECT_EQ(program.exit_code(), 0) << program.output();
   EXPECT_THAT(program.err(), HasSubstr("rank 1 (pid"));
   EXPECT_THAT(program.err(), HasSubstr("it is started again, 1 of 1"));
-  EXPECT_EQ(LastLine(program.out())["steps"], 600) << program.output();
+  EXPECT_EQ(LastLine(program.out())["steps"], 400) << program.output();
 }
 
 // As what preempts a machine does it: nobody but gyrerun ends a server for good.
 TEST_F(CharLmByServers, AServerThatSomebodyEndsIsStartedAgain) {
-  Program program(Command({"--servers", "2", "--restart-rank", "1", "--verbose"}, {"--steps", "300"}));
+  Program program(Command({"--servers", "2", "--restart-rank", "1", "--verbose"}, {"--steps", "200"}));
   ASSERT_TRUE(WaitForSteps(20)) << program.output();
   ASSERT_TRUE(Signal(program, "server 1", SIGTERM)) << program.output();
   ASSERT_TRUE(program.WaitForOutput("exited with code 143; it is started again, 1 of 1", kLimit)) << program.output();
   ASSERT_TRUE(program.WaitFor(kLimit)) << program.output();
   EXPECT_EQ(program.exit_code(), 0) << program.output();
-  EXPECT_EQ(LastLine(program.out())["steps"], 300) << program.output();
+  EXPECT_EQ(LastLine(program.out())["steps"], 200) << program.output();
 }
 
 TEST_F(CharLmByServers, AServerThatSomebodyEndsForGoodEndsTheJob) {
@@ -85,7 +85,7 @@ TEST_F(CharLmByServers, AServerThatSomebodyEndsForGoodEndsTheJob) {
 
 // The process and the folder of all snapshots: the other server has what it had, and training ends where it would have.
 TEST_F(CharLmByServers, AServerThatIsLostWithItsSnapshotsCostsNothingWithAReplica) {
-  const std::vector<std::string> steps = {"--steps", "300"};
+  const std::vector<std::string> steps = {"--steps", "200"};
   const double expected = BitsOf({"--servers", "2"}, steps);
   std::filesystem::remove(losses_);
   Program program(Command({"--servers", "2", "--replicas", "1", "--restart-rank", "1", "--verbose"}, steps));
