@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "examples/char_lm_fixture.h"
 #include "support/program.h"
-#include "support/temporary.h"
 
 namespace gyre {
 namespace {
@@ -29,25 +29,11 @@ struct Ending {
   int exit_code = -1;
   std::string out, err;
 
-  nlohmann::json Json() const {  // the last line
-    const size_t end = out.find_last_not_of('\n');
-    const size_t start = out.rfind('\n', end);
-    return nlohmann::json::parse(out.substr(start == std::string::npos ? 0 : start + 1), nullptr, false);
-  }
+  nlohmann::json Json() const { return LastLine(out); }
 };
 
-class CharLm : public testing::Test {
+class CharLm : public CharLmTest {
  protected:
-  CharLm() {
-    std::ofstream text(text_, std::ios::binary);  // words drawn unevenly, so that there is something to learn
-    const std::vector<std::string> words = {"the ", "ring ", "turns ", "and ", "turns, ", "while ", "it holds.\n"};
-    unsigned state = 1;
-    for (int i = 0; i < 4000; ++i) {
-      state = state * 1664525u + 1013904223u;
-      text << words[(state >> 16) % 7 * ((state >> 24) % 7) / 6];
-    }
-  }
-
   std::string Path(const std::string& name) const { return folder_.path() / name; }
 
   // Arguments of `gyrerun -np ranks char_lm`, on the test's text.
@@ -79,9 +65,6 @@ class CharLm : public testing::Test {
     }
     return losses;
   }
-
-  const support::TemporaryDirectory folder_;
-  const std::string text_ = folder_.path() / "text";
 };
 
 TEST_F(CharLm, AnyNumberOfRanksTrainsTheSameModel) {

@@ -14,27 +14,17 @@
 #include <thread>
 #include <vector>
 
+#include "examples/char_lm_fixture.h"
 #include "support/program.h"
 #include "support/signals.h"
-#include "support/temporary.h"
 
 namespace gyre {
 
-class CharLmByServers : public testing::Test {
+class CharLmByServers : public CharLmTest {
  protected:
   using Program = support::Program;
 
   static constexpr auto kLimit = std::chrono::seconds(100);
-
-  CharLmByServers() {
-    std::ofstream text(text_, std::ios::binary);
-    const std::vector<std::string> words = {"the ", "ring ", "turns ", "and ", "turns, ", "while ", "it holds.\n"};
-    unsigned state = 1;
-    for (int i = 0; i < 4000; ++i) {
-      state = state * 1664525u + 1013904223u;
-      text << words[(state >> 16) % 7 * ((state >> 24) % 7) / 6];
-    }
-  }
 
   std::vector<std::string> Command(const std::vector<std::string>& launch,
                                    const std::vector<std::string>& options) const {
@@ -46,12 +36,6 @@ class CharLmByServers : public testing::Test {
     command.push_back(losses_);
     command.insert(command.end(), options.begin(), options.end());
     return command;
-  }
-
-  static nlohmann::json LastLine(const std::string& out) {
-    const size_t end = out.find_last_not_of('\n');
-    const size_t start = out.rfind('\n', end);
-    return nlohmann::json::parse(out.substr(start == std::string::npos ? 0 : start + 1), nullptr, false);
   }
 
   double BitsOf(const std::vector<std::string>& launch, const std::vector<std::string>& options) const {
@@ -91,8 +75,13 @@ class CharLmByServers : public testing::Test {
     return pid && support::SendSignal(*pid, signal);
   }
 
-  const support::TemporaryDirectory folder_;
-  const std::string text_ = folder_.path() / "text";
+  // In order, after so many steps.
+  static void ExpectEnd(Program& program, int64_t steps) {
+    ASSERT_TRUE(program.WaitFor(kLimit)) << program.output();
+    EXPECT_EQ(program.exit_code(), 0) << program.output();
+    EXPECT_EQ(LastLine(program.out())["steps"], steps) << program.output();
+  }
+
   const std::string losses_ = folder_.path() / "losses";
 };
 
