@@ -60,9 +60,12 @@ class Gpu : public GpuAllocator {
   // queued keep what they wait for. One that was never recorded is waited for by nobody.
   virtual absl::StatusOr<Event> CreateEvent() = 0;
   virtual void DestroyEvent(Event event) = 0;
-  // Either on a stream that is being captured into a graph is kFailedPrecondition, and leaves that alone.
   virtual absl::Status Record(Event event, Stream stream) = 0;
   virtual absl::Status Wait(Stream stream, Event event) = 0;
+
+  // kFailedPrecondition for a stream that is being captured into a graph. Record and Wait are that too there, and leave
+  // it alone.
+  virtual absl::Status CheckNotCaptured(Stream stream) = 0;
 
   // What is queued on `stream` from now on, by whatever thread, is not done, but goes into the graph (gpu_graph.h)
   // until that ends the capture. To Synchronize with the stream meanwhile spoils the graph, as it does when any thread

@@ -112,17 +112,31 @@ absl::Status GradientsOnGpu::Check(int tensor, const TensorView& view) const {
                                                  " on a GPU where one of them is f64 or gradients are accumulated"));
 }
 
-// From here on the tensor is there once what is queued on `stream` has been done. All of it was queued when the turn is
-// taken, which is before it is marked.
-absl::Status GradientsOnGpu::Mark(int tensor, void* stream) {
+// From here on the tensor is there once what is queued on `stream` has been done. What is only reduced is marked with
+// its bucket; sums are added to by the next one on whatever stream that comes. (What is captured would not be done.)
+absl::Status GradientsOnGpu::GivenOn(int tensor, void* stream) {
   Given& given = given_[static_cast<size_t>(tensor)];
   {
     std::lock_guard lock(mutex_);
     if (std::ranges::find(step_streams_, stream) == step_streams_.end()) step_streams_.push_back(stream);
   }
   given.stream = stream;
-  given.turn = turns_.fetch_add(1) + 1;
-  return gpu_->Record(given.ready, stream);
+  given.mark = tensor;
+  given.unmarked = accumulate() == 1;
+  return given.unmarked ? gpu_->CheckNotCaptured(stream) : gpu_->Record(given.ready, stream);
+}
+
+// The first on each stream stands for those behind it.
+void GradientsOnGpu::Mark(std::span<const int> tensors) {
+  const auto given = [this](int tensor) -> Given& { return given_[static_cast<size_t>(tensor)]; };
+  for (const int tensor : tensors) {
+    if (!given(tensor).unmarked) continue;
+    const int first = *std::ranges::find_if(
+        tensors, [&](int other) { return given(other).unmarked && given(other).stream == given(tensor).stream; });
+    given(tensor).mark = first;
+    if (first == tensor) Note(gpu_->Record(given(tensor).ready, given(tensor).stream));
+  }
+  for (const int tensor : tensors) given(tensor).unmarked = false;
 }
 
 // What is at `from` goes into the tensor's sum; with the last, the sum goes home, where the results of the step before
@@ -142,7 +156,7 @@ void GradientsOnGpu::Give(int tensor) {
   SetGiven(tensor, {});
   void* const stream = streams_[static_cast<size_t>(tensor)];
   if (accumulate() > 1) Note(Add(tensor, home(tensor), stream));
-  Note(Mark(tensor, stream));
+  Note(GivenOn(tensor, stream));
 }
 
 // What is given elsewhere goes home as well, where the program may yet have to read the result before: on the stream of
@@ -159,7 +173,7 @@ void GradientsOnGpu::Give(int tensor, TensorView view) {
   SetGiven(tensor, view);
   Note(WaitForHome(tensor, view.device.stream));
   if (accumulate() > 1) Note(Add(tensor, view, view.device.stream));
-  Note(Mark(tensor, view.device.stream));
+  Note(GivenOn(tensor, view.device.stream));
 }
 
 void GradientsOnGpu::GiveZeros(int tensor) {
@@ -185,19 +199,14 @@ absl::Status GradientsOnGpu::Prepare(const Part& part) {
   return packing.in_graph() || accumulate() > 1 ? absl::OkStatus() : packing.Gather();
 }
 
-// One event for each stream.
 absl::Status GradientsOnGpu::AwaitGiven(const Part& part) {
-  const auto given = [this](int tensor) -> const Given& { return given_[static_cast<size_t>(tensor)]; };
-  latest_.clear();
+  marks_.clear();
   for (const int tensor : part.tensors) {
-    const auto same = std::ranges::find(latest_, given(tensor).stream, [&](int other) { return given(other).stream; });
-    if (same == latest_.end()) {
-      latest_.push_back(tensor);
-    } else if (given(tensor).turn > given(*same).turn) {
-      *same = tensor;
-    }
+    const int mark = given_[static_cast<size_t>(tensor)].mark;
+    if (std::ranges::find(marks_, mark) != marks_.end()) continue;
+    marks_.push_back(mark);
+    RETURN_IF_ERROR(gpu_->Wait(stream_, given_[static_cast<size_t>(mark)].ready));
   }
-  for (const int tensor : latest_) RETURN_IF_ERROR(gpu_->Wait(stream_, given(tensor).ready));
   return absl::OkStatus();
 }
 

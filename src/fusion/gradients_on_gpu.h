@@ -3,7 +3,6 @@
 // these, and the program's streams wait for that in turn.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -43,6 +42,12 @@ class GradientsOnGpu final : public Gradients {
   void Give(int tensor) override;
   void Give(int tensor, TensorView view) override;  // REQUIRES: Check was OK
   void GiveZeros(int tensor) override;
+
+  // All of these tensors were given, or are none of this object's, and no other is between its being given and a call
+  // of this: what was queued for them is marked, by one event for each stream. Before Prepare of their parts. May be
+  // called for different tensors at once.
+  void Mark(std::span<const int> tensors);
+
   absl::Status Prepare(const Part& part) override;
   TensorView BufferOf(const Part& part) const override;
   std::shared_ptr<device::GpuGraph> GraphOf(const Part& part) const override;
@@ -94,7 +99,7 @@ class GradientsOnGpu final : public Gradients {
                  int accumulate);
   absl::Status Open();
   absl::Status Add(int tensor, const TensorView& from, void* stream);
-  absl::Status Mark(int tensor, void* stream);
+  absl::Status GivenOn(int tensor, void* stream);
   absl::Status WaitForHome(int tensor, void* stream);
   absl::Status AwaitGiven(const Part& part);
   Packing& PackingOf(const Part& part);
@@ -105,12 +110,12 @@ class GradientsOnGpu final : public Gradients {
   void Note(const absl::Status& status);
   void* sum(int tensor) const { return sums_ + layout().begins[static_cast<size_t>(tensor)]; }
 
-  // Where a tensor was given last: what was queued there until then, `ready` marks. Of two on one stream, the one with
-  // the higher turn was marked behind what is of the other.
+  // Where a tensor was given last. The event of the tensor `mark` comes after what was queued there until then.
   struct Given {
     device::Gpu::Event ready = nullptr;
     void* stream = nullptr;
-    uint64_t turn = 0;
+    int mark = 0;
+    bool unmarked = false;
   };
 
   const std::shared_ptr<device::Gpu> gpu_;
@@ -122,8 +127,7 @@ class GradientsOnGpu final : public Gradients {
   device::Gpu::Stream stream_ = nullptr;
   device::Gpu::Event done_ = nullptr;               // on stream_
   std::vector<Given> given_;                        // by tensor
-  std::atomic<uint64_t> turns_{0};                  // that were given out
-  std::vector<int> latest_;                         // of a part's tensors, the last on each stream
+  std::vector<int> marks_;                          // of a part's tensors, each once
   std::vector<std::unique_ptr<Packing>> packings_;  // by the part's first tensor; null until it is prepared
   device::Gpu::Stream captured_ = nullptr;          // that parts are captured on; null until the first
   std::mutex mutex_;

@@ -18,13 +18,17 @@ void Readiness::Follow(const Plan& plan) {
     members_.push_back(bucket.tensors);
     ++b;
   }
+  awaited_ = std::vector<std::atomic<int>>(members_.size());
   missing_ = std::vector<std::atomic<int>>(members_.size());
   Restart();
 }
 
 void Readiness::Restart() {
   for (auto& ticket : tickets_) ticket.store(0);
-  for (size_t b = 0; b < missing_.size(); ++b) missing_[b].store(static_cast<int>(members_[b].size()));
+  for (size_t b = 0; b < members_.size(); ++b) {
+    awaited_[b].store(static_cast<int>(members_[b].size()));
+    missing_[b].store(static_cast<int>(members_[b].size()));
+  }
   next_ticket_.store(1);
   remaining_.store(tensors_);
 }
@@ -32,6 +36,12 @@ void Readiness::Restart() {
 bool Readiness::Claim(int tensor) {
   int64_t unclaimed = 0;
   return tickets_[static_cast<size_t>(tensor)].compare_exchange_strong(unclaimed, next_ticket_.fetch_add(1));
+}
+
+std::span<const int> Readiness::Arrive(int tensor) {
+  const auto bucket = static_cast<size_t>(bucket_of_[static_cast<size_t>(tensor)]);
+  if (awaited_[bucket].fetch_sub(1) > 1) return {};
+  return members_[bucket];
 }
 
 Readiness::Completion Readiness::Complete(int tensor) {

@@ -4,14 +4,15 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "fusion/plan.h"
 
 namespace gyre::fusion {
 
-// Claim, Complete, full and remaining may be called from any thread; everything else needs the object to itself.
-// Nothing but Follow and the lists allocates.
+// Claim, Arrive, Complete, full and remaining may be called from any thread; everything else needs the object to
+// itself. Nothing but Follow and the lists allocates.
 class Readiness {
  public:
   explicit Readiness(int tensors);
@@ -24,6 +25,11 @@ class Readiness {
 
   // The caller is about to put the tensor's gradient in its place. False: somebody has done so in this step.
   bool Claim(int tensor);
+
+  // It is there but for what is done once for its bucket, when all of that has come: by the caller that is given its
+  // tensors, before it completes its own; all others are given none. For who has something to do then: nothing else
+  // depends on it. REQUIRES: this thread has claimed the tensor, which is not complete.
+  std::span<const int> Arrive(int tensor);
 
   struct Completion {
     bool filled;      // this has filled the tensor's bucket
@@ -54,6 +60,7 @@ class Readiness {
   std::vector<int> bucket_of_;                 // by tensor
   std::vector<std::vector<int>> members_;      // by bucket
   std::vector<std::atomic<int64_t>> tickets_;  // by tensor: when it was claimed, 1, 2, ...; 0: not yet
+  std::vector<std::atomic<int>> awaited_;      // by bucket: tensors that have not arrived
   std::vector<std::atomic<int>> missing_;      // by bucket: tensors that are not complete
   std::atomic<int64_t> next_ticket_{1};
   std::atomic<int> remaining_;

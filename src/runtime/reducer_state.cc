@@ -298,6 +298,7 @@ void GradientReducer::State::Complete(int place) {
   if (ready_times_ != nullptr) ready_times_->Record(place, Seconds(std::chrono::steady_clock::now() - step_begins_));
   const int64_t attempt = attempt_.load();
   const bool reduces = !gradients_->only_adds();
+  if (on_gpu_ != nullptr) on_gpu_->Mark(readiness_->Arrive(place));
   const auto [filled, first_full, last] = readiness_->Complete(place);
   // From here on the step may have ended, and the next one may have begun.
   if (!filled && !last) return;

@@ -244,7 +244,7 @@ void FakeGpu::DestroyEvent(Event event) {
   delete static_cast<char*>(event);
 }
 
-absl::Status FakeGpu::CheckNotCaptured(Stream stream) const {
+absl::Status FakeGpu::CheckNotCaptured(Stream stream) {
   const bool ours = CapturedInto(stream) != nullptr;
   std::lock_guard lock(mutex_);
   if (!ours && !queues_->programs.contains(stream)) return absl::OkStatus();

@@ -145,6 +145,7 @@ class FakeGpu final : public Gpu {
   absl::Status Synchronize(Stream stream) override;
   absl::StatusOr<Event> CreateEvent() override;
   void DestroyEvent(Event event) override;
+  absl::Status CheckNotCaptured(Stream stream) override;
   absl::Status Record(Event event, Stream stream) override;
   absl::Status Wait(Stream stream, Event event) override;
   absl::StatusOr<std::shared_ptr<GpuGraph>> Capture(Stream stream) override;
@@ -187,7 +188,6 @@ class FakeGpu final : public Gpu {
   };
 
   explicit FakeGpu(std::shared_ptr<Queues> queues) : ordinal_(0), queues_(std::move(queues)), mutex_(queues_->mutex) {}
-  absl::Status CheckNotCaptured(Stream stream) const;
   absl::Status Queue(Stream stream, Item item);
   absl::Status QueueNow(Stream stream, Item item);
   absl::Status QueuePack(const PackTable& table, void* buffer, double scale, bool unpacks, Stream stream);

@@ -71,9 +71,40 @@ class GradientsOnGpuTest : public testing::Test {
   std::unique_ptr<GradientsOnGpu> gradients_;
 };
 
+TEST_F(GradientsOnGpuTest, IsPreparedBehindEachStreamThatWasGivenOn) {
+  for (const int late : {0, 1}) {
+    for (const int tensor : {1, 0}) GiveOn(tensor, streams_[static_cast<size_t>(tensor)]);
+    Gpu::Stream const held = streams_[static_cast<size_t>(late)];
+    gpu_->Hold(held, true);
+    gradients_->Mark(part_.tensors);
+    ASSERT_THAT(gradients_->Prepare(part_), IsOk());
+    ExpectToComeBehind(held, gradients_->own().stream, memory_[0]);
+    EXPECT_THAT(gradients_->Finish(), IsOk());
+    gradients_->Restart();
+  }
+}
+
+// What was queued for the one that is given last is waited for too, whichever is marked.
+TEST_F(GradientsOnGpuTest, OneMarkOfAStreamIsBehindAllThatWereGivenThere) {
+  for (const std::vector<int>& order : {std::vector{0, 1}, {1, 0}}) {
+    GiveOn(order[0], streams_[2]);
+    EXPECT_THAT(gpu_->Synchronize(streams_[2]), IsOk());
+    gpu_->Hold(streams_[2], true);
+    GiveOn(order[1], streams_[2]);
+    const int queued = gpu_->queued();
+    gradients_->Mark(part_.tensors);
+    EXPECT_EQ(gpu_->queued(), queued + 1);
+    ASSERT_THAT(gradients_->Prepare(part_), IsOk());
+    ExpectToComeBehind(streams_[2], gradients_->own().stream, memory_[0]);
+    EXPECT_THAT(gradients_->Finish(), IsOk());
+    gradients_->Restart();
+  }
+}
+
 // An abort may end a capture while it is being made: what unpacks is then done for real.
 TEST_F(GradientsOnGpuTest, WhatADiscardedCaptureLetsThroughComesBeforeTheProgram) {
   for (const int tensor : {0, 1}) GiveOn(tensor, streams_[static_cast<size_t>(tensor)]);
+  gradients_->Mark(part_.tensors);
   ASSERT_THAT(gradients_->Prepare(part_), IsOk());
   gradients_->Deliver(part_);
   ASSERT_THAT(gradients_->Finish(), IsOk());

@@ -126,18 +126,34 @@ TEST(Readiness, TellsWhenABucketIsFull) {
   }
 }
 
+TEST(Readiness, GivesTheBucketToWhoArrivesLast) {
+  const auto tensors = Floats({100, 100, 100});
+  Readiness readiness(3);
+  readiness.Follow(PlanInOrder(tensors, 800));  // 0 1, 2
+  for (int step = 0; step < 2; ++step) {
+    for (const int tensor : {0, 1, 2}) EXPECT_TRUE(readiness.Claim(tensor));
+    EXPECT_THAT(readiness.Arrive(1), ElementsAre());
+    EXPECT_THAT(readiness.Arrive(2), ElementsAre(2));
+    EXPECT_FALSE(readiness.Complete(1).filled);
+    EXPECT_THAT(readiness.Arrive(0), ElementsAre(0, 1));
+    EXPECT_TRUE(readiness.Complete(0).filled);
+    readiness.Restart();
+  }
+}
+
 TEST(Readiness, EachBucketIsFilledByOneOfManyThreads) {
   const auto tensors = Floats(std::vector<int64_t>(300, 8));
   const Plan plan = PlanInOrder(tensors, 320);
   Readiness readiness(300);
   readiness.Follow(plan);
-  std::atomic<int> filled{0}, claimed{0}, lasts{0};
+  std::atomic<int> filled{0}, claimed{0}, lasts{0}, whole{0};
   std::vector<std::thread> threads;
   for (int t = 0; t < 3; ++t) {
     threads.emplace_back([&] {
       for (int tensor = 0; tensor < 300; ++tensor) {
         if (!readiness.Claim(tensor)) continue;
         ++claimed;
+        if (!readiness.Arrive(tensor).empty()) ++whole;
         const auto [fills, first_full, last] = readiness.Complete(tensor);
         if (fills) ++filled;
         if (last) ++lasts;
@@ -147,6 +163,7 @@ TEST(Readiness, EachBucketIsFilledByOneOfManyThreads) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(claimed, 300);
   EXPECT_EQ(filled, static_cast<int>(plan.buckets.size()));
+  EXPECT_EQ(whole, static_cast<int>(plan.buckets.size()));
   EXPECT_EQ(lasts, 1);
   EXPECT_EQ(readiness.remaining(), 0);
 }

@@ -83,6 +83,14 @@ class CudaGpu final : public Gpu {
     cudaEventDestroy(EventOf(event));
   }
 
+  absl::Status CheckNotCaptured(Stream stream) override {
+    cudaStreamCaptureStatus captured = cudaStreamCaptureStatusNone;
+    RETURN_IF_ERROR(
+        On([&] { return cudaStreamIsCapturing(AsCuda(stream), &captured); }, "asking what a stream is used for"));
+    if (captured == cudaStreamCaptureStatusNone) return absl::OkStatus();
+    return absl::FailedPreconditionError("the stream is being captured into a graph, which cannot hold this call");
+  }
+
   absl::Status Record(Event event, Stream stream) override {
     RETURN_IF_ERROR(CheckNotCaptured(stream));
     return On([&] { return cudaEventRecord(EventOf(event), AsCuda(stream)); }, "recording an event");
@@ -198,14 +206,6 @@ class CudaGpu final : public Gpu {
     Made made = nullptr;
     RETURN_IF_ERROR(On([&] { return call(&made); }, what));
     return made;
-  }
-
-  absl::Status CheckNotCaptured(Stream stream) {
-    cudaStreamCaptureStatus captured = cudaStreamCaptureStatusNone;
-    RETURN_IF_ERROR(
-        On([&] { return cudaStreamIsCapturing(AsCuda(stream), &captured); }, "asking what a stream is used for"));
-    if (captured == cudaStreamCaptureStatusNone) return absl::OkStatus();
-    return absl::FailedPreconditionError("the stream is being captured into a graph, which cannot hold this call");
   }
 
   absl::Status Packed(const PackNode& pack, const Table& table, double scale, Stream stream) {
