@@ -1,5 +1,5 @@
 // Processes that share one GPU, where there is one: IPC, on one host and within several, training and operations by
-// name, end to end.
+// name, end to end; and one process by itself, whose steps go by graphs, or whose weights a parameter server has.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -16,10 +16,13 @@
 #include "device/gpu_under_test.h"
 #include "gtest/gtest.h"
 #include "gyre/gyre.h"
+#include "net/endpoint.h"
+#include "ps/serving.h"
 #include "support/fill.h"
 #include "support/job.h"
 #include "support/ranks.h"
 #include "support/status_matchers.h"
+#include "support/temporary.h"
 
 namespace gyre {
 namespace {
@@ -103,13 +106,15 @@ TEST(ProcessesOnCuda, TwoAndTwoSumUpHierarchically) {
 class Training {
  public:
   static constexpr int64_t kRows = 30, kWidth = 8, kGiven = 3;
+  static inline const std::vector<std::vector<int64_t>> kShapes = {{40, 50}, {17}, {kRows, kWidth}};
+  static constexpr size_t kTable = 2;
 
-  // `gpu`: null on the host.
-  Training(Runtime& runtime, device::Gpu* gpu)
+  // `gpu`: null on the host. `parameters`: so many of them.
+  Training(Runtime& runtime, device::Gpu* gpu, size_t parameters = kShapes.size())
       : rank_(runtime.world().rank()), gpu_(gpu), device_(gpu == nullptr ? Device() : kGpu) {
-    for (const auto& shape : kShapes) {
-      weights_.push_back(Allocate(runtime, CountOf(shape)));
-      gradients_.push_back(Allocate(runtime, CountOf(shape)));
+    for (size_t p = 0; p < parameters; ++p) {
+      weights_.push_back(Allocate(runtime, CountOf(kShapes[p])));
+      gradients_.push_back(Allocate(runtime, CountOf(kShapes[p])));
     }
   }
 
@@ -117,7 +122,7 @@ class Training {
     auto made = DistributedOptimizer::Create(world, Momentum{.learning_rate = 0.125f, .momentum = 0.5f}, options);
     if (!made.ok()) return made.status();
     optimizer_ = *std::move(made);
-    for (size_t p = 0; p < kShapes.size(); ++p) {
+    for (size_t p = 0; p < weights_.size(); ++p) {
       const std::string name = absl::StrCat("p", p);
       Put(weights_[p], Values(0, p, CountOf(kShapes[p])));
       const auto added = p == kTable ? optimizer_->RegisterRows(name, Span(weights_[p], p), kRows, device_)
@@ -129,7 +134,7 @@ class Training {
 
   absl::Status Step(int step) {
     absl::Status status;
-    for (size_t p = 0; p < kShapes.size(); ++p) {
+    for (size_t p = 0; p < weights_.size(); ++p) {
       const int index = static_cast<int>(p);
       const int64_t count = p == kTable ? kGiven * kWidth : CountOf(kShapes[p]);
       Put(gradients_[p], Values(step, p, count));
@@ -151,11 +156,7 @@ class Training {
     return values;
   }
 
-  static inline const std::vector<std::vector<int64_t>> kShapes = {{40, 50}, {17}, {kRows, kWidth}};
-
  private:
-  static constexpr size_t kTable = 2;
-
   static int64_t CountOf(const std::vector<int64_t>& shape) {
     return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
   }
@@ -222,6 +223,38 @@ TEST(ProcessesOnCuda, TrainAsOnTheHostWithWhatIsQuantised) {
 
 TEST(ProcessesOnCuda, TrainAsOnTheHostWithTheLargestElements) {
   TrainOn({1, 1}, {.compression = Dgc{.sparsity = 0.9, .momentum = 0.5f}, .always_compress = true});
+}
+
+// `gyre-bench gpu step` says whether CUDA took what was captured.
+TEST(ProcessesOnCuda, OneTrainsAsOnTheHostByGraphs) {
+  TrainOn({1}, {.graphs = true});
+}
+
+// After some steps of a runtime of its own: servers hold one model.
+std::vector<std::vector<float>> TrainedByAServer(const support::Rank& rank, device::Gpu* gpu) {
+  const support::TemporaryDirectory folder;
+  const std::string id = support::UniqueName("served");
+  ps::Serving server(0, folder.path() / "0", {.id = id, .epoch = 0});
+  server.Start();
+  RuntimeOptions options = support::JobOptions(rank);
+  options.job_id = id;
+  options.secret = ps::kSecret;
+  options.strategy = absl::StrCat("ps,servers=", ToString(server.endpoint()));
+  const auto runtime = support::JoinJob(rank, options);
+  if (runtime == nullptr) return {};
+  Training training(*runtime, gpu, Training::kTable);
+  EXPECT_THAT(training.Start(runtime->world(), {}), IsOk());
+  for (int step = 1; step <= 8; ++step) EXPECT_THAT(training.Step(step), IsOk());
+  return {training.Weights(0), training.Weights(1)};
+}
+
+TEST(ProcessesOnCuda, OneTrainsAsOnTheHostThroughAServer) {
+  support::RunProcesses(1, [](const support::Rank& rank) {
+    const auto gpu = device::OpenGpuUnderTest("cuda");
+    if (absl::IsUnavailable(gpu.status())) GTEST_SKIP() << gpu.status().message();
+    ASSERT_THAT(gpu, IsOk());
+    EXPECT_EQ(TrainedByAServer(rank, gpu->get()), TrainedByAServer(rank, nullptr));
+  });
 }
 
 TEST(ProcessesOnCuda, OperationsByNameInAnyOrder) {
