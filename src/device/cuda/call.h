@@ -35,4 +35,12 @@ absl::Status On(const PrimaryContext& gpu, const Call& call, std::string_view wh
   return ToStatus(error, what);
 }
 
+// The same for what gives things back, and so has nobody to tell: where the GPU cannot be chosen, they have gone with
+// it, and a call on another one would make a context there.
+template <typename Call>
+void GiveBack(const PrimaryContext& gpu, const Call& call) {
+  const Current current(gpu);
+  if (current.status().ok()) call();
+}
+
 }  // namespace gyre::device::cuda

@@ -23,6 +23,7 @@ struct Driver {
   decltype(&cuInit) init = Missing;
   decltype(&cuDeviceGet) get_device = Missing;
   decltype(&cuDevicePrimaryCtxRetain) retain = Missing;
+  decltype(&cuCtxGetCurrent) get_current = Missing;
   decltype(&cuCtxPushCurrent) push = Missing;
   decltype(&cuCtxPopCurrent) pop = Missing;
   decltype(&cuGetErrorString) describe = Missing;
@@ -38,6 +39,7 @@ Driver FindDriver() {
   find(driver.init, "cuInit");
   find(driver.get_device, "cuDeviceGet");
   find(driver.retain, "cuDevicePrimaryCtxRetain");
+  find(driver.get_current, "cuCtxGetCurrent");
   find(driver.push, "cuCtxPushCurrent_v2");
   find(driver.pop, "cuCtxPopCurrent_v2");
   find(driver.describe, "cuGetErrorString");
@@ -78,13 +80,20 @@ absl::StatusOr<PrimaryContext> OpenPrimaryContext(int ordinal) {
 }
 
 // The capture mode is the thread's, but to ask for it takes a context.
-Current::Current(const PrimaryContext& gpu) : result_(TheDriver().push(gpu.context)) {
+Current::Current(const PrimaryContext& gpu) {
+  CUcontext before = nullptr;
+  result_ = TheDriver().get_current(&before);
+  if (result_ == CUDA_SUCCESS && before != gpu.context) {
+    result_ = TheDriver().push(gpu.context);
+    pushed_ = result_ == CUDA_SUCCESS;
+  }
   if (result_ == CUDA_SUCCESS) cudaThreadExchangeStreamCaptureMode(&capture_);
 }
 
 Current::~Current() {
   if (result_ != CUDA_SUCCESS) return;
   cudaThreadExchangeStreamCaptureMode(&capture_);
+  if (!pushed_) return;
   CUcontext ours = nullptr;
   TheDriver().pop(&ours);
 }

@@ -21,7 +21,8 @@ struct PrimaryContext {
 absl::StatusOr<PrimaryContext> OpenPrimaryContext(int ordinal);
 
 // Makes a GPU this thread's for as long as it lives: what the program has chosen, or has not, is not ours to change.
-// Meanwhile no call here spoils a graph that the program captures: none acts on what is captured.
+// Meanwhile no call here spoils a graph that the program captures: none acts on what is captured. Cheap where the GPU
+// is the thread's already.
 class Current {
  public:
   explicit Current(const PrimaryContext& gpu);
@@ -33,6 +34,7 @@ class Current {
 
  private:
   CUresult result_;
+  bool pushed_ = false;
   cudaStreamCaptureMode capture_ = cudaStreamCaptureModeRelaxed;  // meanwhile the thread's before
 };
 

@@ -41,8 +41,7 @@ class CudaGpu final : public Gpu {
   }
 
   void Free(void* memory) override {
-    const Current current(primary_);
-    cudaFree(memory);  // its errors are of earlier work, which other calls report
+    GiveBack(primary_, [&] { cudaFree(memory); });  // its errors are of earlier work, which other calls report
   }
 
   absl::StatusOr<Stream> CreateStream() override {
@@ -59,8 +58,7 @@ class CudaGpu final : public Gpu {
   }
 
   void DestroyStream(Stream stream) override {
-    const Current current(primary_);
-    cudaStreamDestroy(AsCuda(stream));
+    GiveBack(primary_, [&] { cudaStreamDestroy(AsCuda(stream)); });
   }
 
   absl::Status Synchronize(Stream stream) override {
@@ -79,8 +77,7 @@ class CudaGpu final : public Gpu {
   }
 
   void DestroyEvent(Event event) override {
-    const Current current(primary_);
-    cudaEventDestroy(EventOf(event));
+    GiveBack(primary_, [&] { cudaEventDestroy(EventOf(event)); });
   }
 
   absl::Status CheckNotCaptured(Stream stream) override {
@@ -122,8 +119,7 @@ class CudaGpu final : public Gpu {
   }
 
   void Unpin(void* memory) override {
-    const Current current(primary_);
-    cudaHostUnregister(memory);
+    GiveBack(primary_, [&] { cudaHostUnregister(memory); });
   }
 
   absl::Status Copy(void* to, const void* from, int64_t bytes, Stream stream) override {

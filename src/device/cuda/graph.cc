@@ -100,11 +100,12 @@ absl::Status CudaGraph::Update(const Gpu::Table* table) {
 
 // What is being done CUDA keeps until it has been done.
 void CudaGraph::LetGo() {
-  const Current current(primary_);
-  if (stream_ != nullptr) EndCapture();
-  if (launchable_ != nullptr) cudaGraphExecDestroy(std::exchange(launchable_, nullptr));
-  if (graph_ != nullptr) cudaGraphDestroy(std::exchange(graph_, nullptr));
-  cudaGetLastError();  // of a capture that something has spoilt
+  GiveBack(primary_, [&] {
+    if (stream_ != nullptr) EndCapture();
+    if (launchable_ != nullptr) cudaGraphExecDestroy(std::exchange(launchable_, nullptr));
+    if (graph_ != nullptr) cudaGraphDestroy(std::exchange(graph_, nullptr));
+    cudaGetLastError();  // of a capture that something has spoilt
+  });
   packs_.clear();
 }
 

@@ -93,8 +93,7 @@ void CudaSharing::CloseMemory(void* opened) {
       return;
     }
   }
-  const Current current(primary_);
-  cudaIpcCloseMemHandle(opened);
+  GiveBack(primary_, [&] { cudaIpcCloseMemHandle(opened); });
 }
 
 absl::StatusOr<Gpu::Event> CudaSharing::CreateEvent() {
@@ -133,8 +132,7 @@ void CudaSharing::CloseEvent(Gpu::Event opened) {
       return;
     }
   }
-  const Current current(primary_);
-  cudaEventDestroy(EventOf(opened));
+  GiveBack(primary_, [&] { cudaEventDestroy(EventOf(opened)); });
 }
 
 }  // namespace gyre::device::cuda

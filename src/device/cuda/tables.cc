@@ -17,8 +17,8 @@ class CudaTable final : public Gpu::Table {
   CudaTable(const PrimaryContext& primary, PackTable host, void* memory, cudaStream_t used_on)
       : primary_(primary), host_(std::move(host)), memory_(memory), used_on_(used_on) {}
   ~CudaTable() override {
-    const Current current(primary_);
-    cudaFreeAsync(memory_, used_on_);  // its errors are of earlier work, which other calls report
+    // Its errors are of earlier work, which other calls report.
+    GiveBack(primary_, [&] { cudaFreeAsync(memory_, used_on_); });
   }
 
   const PackTable& host() const override { return host_; }
@@ -34,9 +34,10 @@ class CudaTable final : public Gpu::Table {
 }  // namespace
 
 Tables::~Tables() {
-  const Current current(primary_);
-  if (stream_ != nullptr) cudaStreamDestroy(stream_);
-  if (pool_ != nullptr) cudaMemPoolDestroy(pool_);  // goes once what came from it has gone
+  GiveBack(primary_, [&] {
+    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+    if (pool_ != nullptr) cudaMemPoolDestroy(pool_);  // goes once what came from it has gone
+  });
 }
 
 // What is freed behind work that is yet to be done must not be given to the next table at the price of waiting for that
