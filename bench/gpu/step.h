@@ -17,9 +17,10 @@ struct StepOptions {
 };
 
 // Without computation: all gradients are ready at once. In the reducer's own memory, in memory of the program's, there
-// by graphs (where each rank has a GPU of its own: of others nothing is captured), and in the reducer's compressed,
-// even where that is slower, by turns. Checks the sums of one step, before anything goes by graphs, and of one after
-// all, and of compressed ones that all ranks have the same; kDataLoss if any is wrong. `command`: as it was typed.
+// by graphs as one bucket (where each rank has a GPU of its own: of others nothing is captured), and in the reducer's
+// compressed, even where that is slower, by turns. Checks the sums of one step, before anything goes by graphs, and of
+// one after all, and of compressed ones that all ranks have the same; kDataLoss if any is wrong. `command`: as it was
+// typed.
 absl::Status RunStep(const StepOptions& options, const std::string& command);
 
 }  // namespace gyre::bench::gpu

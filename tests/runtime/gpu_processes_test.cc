@@ -1,5 +1,6 @@
 // Processes that share one GPU, where there is one: IPC, on one host and within several, training and operations by
 // name, end to end; and one process by itself, whose steps go by graphs, or whose weights a parameter server has.
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -32,9 +33,9 @@ using support::IsOk;
 
 constexpr Device kGpu{.gpu = 0};
 
-void ExpectSum(Communicator& world, device::Gpu& gpu, Runtime& runtime, int64_t count) {
+void ExpectSum(Communicator& world, device::Gpu& gpu, Runtime& runtime, int64_t count, uint64_t seed = 5) {
   std::vector<float> values(static_cast<size_t>(count));
-  support::FillExact(values, 5, world.rank());
+  support::FillExact(values, seed, world.rank());
   const auto buffer = runtime.Allocate(count * 4, kGpu);
   ASSERT_THAT(buffer, IsOk());
   const TensorView tensor(buffer->data(), count, DType::kF32, kGpu);
@@ -44,7 +45,7 @@ void ExpectSum(Communicator& world, device::Gpu& gpu, Runtime& runtime, int64_t 
   ASSERT_THAT(gpu.Synchronize(nullptr), IsOk());
   for (int64_t i = 0; i < count; ++i) {
     double expected = 0;
-    for (int r = 0; r < world.size(); ++r) expected += support::ExactValue(DType::kF32, 5, r, i);
+    for (int r = 0; r < world.size(); ++r) expected += support::ExactValue(DType::kF32, seed, r, i);
     ASSERT_EQ(values[static_cast<size_t>(i)], expected) << "element " << i << " of " << count;
   }
 }
@@ -94,6 +95,20 @@ TEST(ProcessesOnCuda, TwoSumUpByIpc) {
 
 TEST(ProcessesOnCuda, FourSumUpByIpc) {
   SumUpOn({4});
+}
+
+TEST(ProcessesOnCuda, TwoHalvesSumUpByIpcBesideAll) {
+  RunOnCuda({4}, [](Runtime& runtime, device::Gpu& gpu) {
+    Communicator& world = runtime.world();
+    const int half = world.rank() % 2;
+    const auto ranks = world.Split(std::array{half, half + 2});
+    ASSERT_THAT(ranks, IsOk());
+    ASSERT_EQ((*ranks)->size(), 2);
+    for (const int64_t count : {1, 1001, 123'456}) {
+      ExpectSum(**ranks, gpu, runtime, count, static_cast<uint64_t>(half) + 1);
+      ExpectSum(world, gpu, runtime, count);
+    }
+  });
 }
 
 // Hosts that are this machine told that it is several, and talk by TCP over the loopback.

@@ -1,6 +1,7 @@
 // The arithmetic of device/cpu/reduce_kernels-inl.h: sources in their order, half types in float and rounded once.
 // Compiled without contraction to fused multiply-add (see CMakeLists.txt), for the CPU's kernels have none.
 #include <algorithm>
+#include <bit>
 #include <type_traits>
 
 #include "device/cuda/element.cuh"
@@ -11,7 +12,9 @@ namespace gyre::device::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kBlocksPerMultiprocessor = 8;
+// Several times what fits at once (5 to 8, by registers): work is cut alike, and where all blocks do not fit evenly, the
+// last ones keep few multiprocessors busy for a short while only.
+constexpr int kBlocksPerMultiprocessor = 32;
 
 struct Sum {
   template <typename W>
@@ -60,6 +63,16 @@ struct Or {
   }
 };
 
+// By one instruction: of an assignment nvcc makes a store for each element.
+template <typename P, typename Stored>
+__device__ void StorePacket(const P& packet, Stored* to) {
+  if constexpr (sizeof(P) == sizeof(uint4)) {
+    __stwb(reinterpret_cast<uint4*>(to), std::bit_cast<uint4>(packet));
+  } else {
+    *reinterpret_cast<P*>(to) = packet;
+  }
+}
+
 // Elements [i, i + kLanes): `load` gives those of a source, `store` takes them for a destination.
 template <class E, class Op, bool kScaled, int kLanes>
 __device__ void Combine(const Operands& o, int64_t i) {
@@ -95,7 +108,7 @@ __device__ void Combine(const Operands& o, int64_t i) {
     result.at[lane] = E::Store(total[lane]);
   }
   for (int d = 0; d < o.destination_count; ++d) {
-    *reinterpret_cast<Lanes*>(static_cast<Stored*>(o.destinations[d]) + i) = result;
+    StorePacket(result, static_cast<Stored*>(o.destinations[d]) + i);
   }
 }
 

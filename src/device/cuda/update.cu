@@ -11,7 +11,9 @@ namespace {
 using kernels::Weights;
 
 constexpr int kThreads = 256;
-constexpr int kBlocksPerMultiprocessor = 8;
+// Several times what fits at once (5 to 8, by registers): work is cut alike, and where all blocks do not fit evenly, the
+// last ones keep few multiprocessors busy for a short while only.
+constexpr int kBlocksPerMultiprocessor = 32;
 
 struct Tensors {
   Weights at[kUpdateBatch];
