@@ -9,8 +9,13 @@ namespace gyre::internal {
 
 namespace {
 
-bool Reduces(const Call& call) {
-  return call.kind == CallKind::kAllReduce || call.kind == CallKind::kReduce || call.kind == CallKind::kReduceScatter;
+// What becomes of the elements of a rank without others. Adasum of one is that one.
+device::Reduction ReductionOf(const Call& call) {
+  if (call.kind != CallKind::kAllReduce && call.kind != CallKind::kReduce && call.kind != CallKind::kReduceScatter) {
+    return {.dtype = call.in.dtype};
+  }
+  const ReduceOp op = call.op == ReduceOp::kAdasum ? ReduceOp::kSum : call.op;
+  return device::MakeReduction(call.in.dtype, op, call.prescale, call.postscale, 1);
 }
 
 absl::Status Queue(const GpuCall& gpu_call) {
@@ -21,10 +26,8 @@ absl::Status Queue(const GpuCall& gpu_call) {
   const bool two_streams = call.in.device.stream != call.out.device.stream;
   void* const stream = call.out.device.stream;
   if (two_streams) RETURN_IF_ERROR(gpu.Wait(stream, gpu_call.input_ready));
-  if (Reduces(call)) {
-    // Adasum of one is that one.
-    const ReduceOp op = call.op == ReduceOp::kAdasum ? ReduceOp::kSum : call.op;
-    const auto reduction = device::MakeReduction(call.in.dtype, op, call.prescale, call.postscale, 1);
+  const device::Reduction reduction = ReductionOf(call);
+  if (reduction.scale_source != 1 || reduction.scale_result != 1) {
     const std::array<const void*, 1> from = {call.in.data};
     const std::array<void*, 1> to = {call.out.data};
     RETURN_IF_ERROR(gpu.Reduce(reduction, from, to, call.in.count, stream));
