@@ -67,7 +67,7 @@ struct Layout {
   int64_t bytes, cleared_bytes;  // all; the first of them, which begin as 0
 };
 
-Layout Place(std::span<const GpuDgcTensor> given, double sparsity, std::byte* base) {
+Layout Place(std::span<const GpuDgcTensor> given, const GpuDgcOptions& options, std::byte* base) {
   Layout layout = {};
   Pieces pieces(base);
   const auto count = static_cast<int64_t>(given.size());
@@ -79,7 +79,8 @@ Layout Place(std::span<const GpuDgcTensor> given, double sparsity, std::byte* ba
   uint32_t tiles = 0;
   for (int64_t t = 0; t < count; ++t) {
     const GpuDgcTensor& from = given[static_cast<size_t>(t)];
-    const int64_t most = KeptCount(sparsity, from.count), places = std::min(4 * most + kListSlack, from.count);
+    const int64_t most = KeptCount(options.least_sparsity, from.count),
+                  places = std::min(4 * most + kListSlack, from.count);
     DgcTensor tensor = {};
     tensor.momentum = from.momentum;
     tensor.velocity = from.velocity;
@@ -91,6 +92,7 @@ Layout Place(std::span<const GpuDgcTensor> given, double sparsity, std::byte* ba
     tensor.capacity = static_cast<uint32_t>(places);
     tensor.selected_indices = pieces.Take<uint32_t>(most);
     tensor.selected_values = pieces.Take<float>(most);
+    if (options.gives_momenta && from.momentum != nullptr) tensor.selected_momenta = pieces.Take<float>(most);
     tensor.first_tile = tiles;
     tensor.tiles = static_cast<uint32_t>((from.count + kernels::kTileElements - 1) / kernels::kTileElements);
     tensor.bins = base == nullptr ? nullptr : bins + t * kernels::kBins;
@@ -133,8 +135,8 @@ absl::StatusOr<std::unique_ptr<GpuDgc>> GpuDgc::Create(Gpu& gpu, std::span<const
 }
 
 absl::Status GpuDgc::Build(std::span<const GpuDgcTensor> tensors, Gpu::Stream stream) {
-  ASSIGN_OR_RETURN(memory_, gpu_.Allocate(Place(tensors, options_.least_sparsity, nullptr).bytes));
-  Layout layout = Place(tensors, options_.least_sparsity, static_cast<std::byte*>(memory_));
+  ASSIGN_OR_RETURN(memory_, gpu_.Allocate(Place(tensors, options_, nullptr).bytes));
+  Layout layout = Place(tensors, options_, static_cast<std::byte*>(memory_));
   std::vector<kernels::DgcTileRef> tiles;
   for (uint32_t t = 0; t < layout.table.tensor_count; ++t) {
     for (uint32_t number = 0; number < layout.tensors[t].tiles; ++number) tiles.push_back({t, number});
@@ -166,7 +168,7 @@ absl::Status GpuDgc::Step(const kernels::DgcStep& step, Gpu::Stream stream) {
 
 GpuDgcChosen GpuDgc::chosen(int tensor) const {
   const DgcTensor& of = tensors_[static_cast<size_t>(tensor)];
-  return {of.selected_indices, of.selected_values, &of.state->selected};
+  return {of.selected_indices, of.selected_values, &of.state->selected, of.selected_momenta};
 }
 
 kernels::SparseEncoding GpuDgc::encoding(int tensor, std::byte* out, uint64_t* bytes) const {

@@ -3,8 +3,7 @@
 // payloads of NaNs; no step waits for the GPU.
 //
 // At a sparsity of 0 all that is not 0 is chosen, and u cleared there (compression::DgcTensor, which then sends all of
-// v, leaves u: accumulate with `select` false, and send v by other means). Not here: u of the chosen elements, which is
-// cleared and not given out: who sends only some of them cannot restore it.
+// v, leaves u: accumulate with `select` false, and send v by other means).
 #pragma once
 
 #include <cstddef>
@@ -32,6 +31,7 @@ struct GpuDgcTensor {
 struct GpuDgcOptions {
   DType gradients = DType::kF32;  // or kF16, kBF16
   double least_sparsity = 0.999;  // of all steps that choose: what memory is taken for
+  bool gives_momenta = false;     // what u was where elements were chosen, which may so come back
 };
 
 // What a step has chosen of a tensor: on the GPU, until the next step.
@@ -39,6 +39,7 @@ struct GpuDgcChosen {
   const uint32_t* indices;   // ascending
   float* values;             // encoders leave the rounding errors in them
   const uint32_t* selected;  // one number: how many they are
+  const float* momenta;      // null unless GpuDgcOptions::gives_momenta, or where there are none
 };
 
 // As a tensor was when Read had it.

@@ -205,4 +205,16 @@ absl::Status FakeGpuCodecs::AddRandom(const kernels::RandomChoice& choice, const
   });
 }
 
+absl::Status FakeGpuCodecs::PutElements(const kernels::ElementList& list, float* to, Stream stream) {
+  return queue_(stream, [=, this] {
+    Share(random_, [&](uint32_t thread, uint32_t threads) { kernels::PutShare(list, to, thread, threads); });
+  });
+}
+
+absl::Status FakeGpuCodecs::TakeBack(const kernels::ReturnedList& returned, Stream stream) {
+  return queue_(stream, [=, this] {
+    Share(random_, [&](uint32_t thread, uint32_t threads) { kernels::TakeBackShare(returned, thread, threads); });
+  });
+}
+
 }  // namespace gyre::device

@@ -63,6 +63,7 @@ struct DgcTensor {
 
   uint32_t* selected_indices;  // the outcome, ascending
   float* selected_values;
+  float* selected_momenta;  // what u was there; null: nobody asks
 
   uint32_t first_tile, tiles;
   uint32_t* bins;  // kBins, all 0 between steps

@@ -401,6 +401,9 @@ GYRE_GPU void EmitKept(Team& team, const DgcTable& table, const DgcStep& step, u
         const uint32_t to = place + CountBits(keep[thread] & Before(thread));
         tensor.selected_indices[to] = index;
         tensor.selected_values[to] = values[thread];
+        if (tensor.selected_momenta != nullptr) {
+          tensor.selected_momenta[to] = source.momenta == nullptr ? tensor.momentum[index] : source.momenta[at];
+        }
         if (source.indices != nullptr) return;  // the pass has cleared it
         tensor.velocity[index] = 0;
         if (tensor.momentum != nullptr && step.masked) tensor.momentum[index] = 0;
