@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "device/kernels/kth.h"
+#include "device/kernels/sample.h"
 #include "gyre/status_macros.h"
 
 namespace gyre::device {
@@ -25,7 +27,7 @@ int64_t KeptCount(double sparsity, int64_t count) {
                              count);
 }
 
-absl::Status Check(const GpuDgcTensor& tensor, size_t number, bool momentum) {
+absl::Status Check(const GpuDgcTensor& tensor, size_t number, bool momentum, bool sampled) {
   const auto wrong = [number](std::string_view what) {
     return absl::InvalidArgumentError(
         absl::StrCat("tensor ", number, ": ", absl::string_view(what.data(), what.size())));
@@ -35,6 +37,7 @@ absl::Status Check(const GpuDgcTensor& tensor, size_t number, bool momentum) {
   if (tensor.count == 0) return absl::OkStatus();
   if (tensor.velocity == nullptr || tensor.gradient == nullptr) return wrong("its memory is missing");
   if ((tensor.momentum != nullptr) != momentum) return wrong("it has momentum, or the first has, but not both");
+  if (sampled && momentum) return wrong("it has momentum, of which a sample does not know");
   if (!aligned(tensor.velocity) || !aligned(tensor.momentum)) return wrong("accumulators must be aligned to 16 bytes");
   return absl::OkStatus();
 }
@@ -90,9 +93,16 @@ Layout Place(std::span<const GpuDgcTensor> given, const GpuDgcOptions& options, 
     tensor.velocities = pieces.Take<float>(places);
     tensor.momenta = from.momentum == nullptr ? nullptr : pieces.Take<float>(places);
     tensor.capacity = static_cast<uint32_t>(places);
-    tensor.selected_indices = pieces.Take<uint32_t>(most);
-    tensor.selected_values = pieces.Take<float>(most);
-    if (options.gives_momenta && from.momentum != nullptr) tensor.selected_momenta = pieces.Take<float>(most);
+    const int64_t selected = options.sampled ? std::min(2 * most, from.count) : most;
+    tensor.selected_indices = pieces.Take<uint32_t>(selected);
+    tensor.selected_values = pieces.Take<float>(selected);
+    if (options.gives_momenta && from.momentum != nullptr) tensor.selected_momenta = pieces.Take<float>(selected);
+    if (options.sampled && from.count != 0) {
+      const kernels::SamplePlan plan = kernels::PlanSample(from.count, most);
+      tensor.sample = pieces.Take<uint32_t>(plan.elements);
+      tensor.sample_count = static_cast<uint32_t>(plan.elements);
+      tensor.sample_rank = static_cast<uint32_t>(plan.rank);
+    }
     tensor.first_tile = tiles;
     tensor.tiles = static_cast<uint32_t>((from.count + kernels::kTileElements - 1) / kernels::kTileElements);
     tensor.bins = base == nullptr ? nullptr : bins + t * kernels::kBins;
@@ -101,6 +111,7 @@ Layout Place(std::span<const GpuDgcTensor> given, const GpuDgcOptions& options, 
     layout.table.momentum |= from.count != 0 && from.momentum != nullptr;
     layout.tensors.push_back(tensor);
   }
+  layout.table.sampled = options.sampled;
   layout.table_tiles = pieces.Take<kernels::DgcTileRef>(tiles);
   layout.table.lists = pieces.Take<kernels::DgcTileList>(tiles);
   layout.table.kept = pieces.Take<kernels::DgcTileKept>(tiles);
@@ -124,7 +135,7 @@ absl::StatusOr<std::unique_ptr<GpuDgc>> GpuDgc::Create(Gpu& gpu, std::span<const
   RETURN_IF_ERROR(CheckSelection(options.gradients, {.sparsity = options.least_sparsity}));
   const auto first = std::ranges::find_if(tensors, [](const GpuDgcTensor& tensor) { return tensor.count != 0; });
   for (size_t t = 0; t < tensors.size(); ++t) {
-    RETURN_IF_ERROR(Check(tensors[t], t, first != tensors.end() && first->momentum != nullptr));
+    RETURN_IF_ERROR(Check(tensors[t], t, first != tensors.end() && first->momentum != nullptr, options.sampled));
   }
   std::unique_ptr<GpuDgc> made(new GpuDgc(gpu, options));
   ASSIGN_OR_RETURN(Gpu::Stream const stream, gpu.CreateStream());
@@ -162,6 +173,10 @@ absl::Status GpuDgc::Step(const kernels::DgcStep& step, Gpu::Stream stream) {
   if (step.select && step.sparsity < options_.least_sparsity) {
     return absl::InvalidArgumentError(
         absl::StrCat("a sparsity of ", step.sparsity, " where there is memory for ", options_.least_sparsity));
+  }
+  if (step.select && options_.sampled && step.sparsity != options_.least_sparsity) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a sparsity of ", step.sparsity, " where samples are for ", options_.least_sparsity));
   }
   return gpu_.codecs().SelectLargest(table_, options_.gradients, step, stream);
 }

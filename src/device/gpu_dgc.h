@@ -32,6 +32,8 @@ struct GpuDgcOptions {
   DType gradients = DType::kF32;  // or kF16, kBF16
   double least_sparsity = 0.999;  // of all steps that choose: what memory is taken for
   bool gives_momenta = false;     // what u was where elements were chosen, which may so come back
+  bool sampled = false;           // as TopK::sampled: all above a sample's threshold, or where these are more than 2 k,
+                                  // the k largest
 };
 
 // What a step has chosen of a tensor: on the GPU, until the next step.
@@ -54,9 +56,9 @@ struct GpuDgcSummary {
 class GpuDgc {
  public:
   // Blocks for the copies of its tables, behind nothing else that is queued anywhere. Takes about 60 bytes for each
-  // element that is sent, and 16 KiB a tensor. kInvalidArgument names the tensor whose memory is missing or not aligned
-  // to 16 bytes (the gradient may lie anywhere), whose size is out of range, or that has momentum where the first has
-  // none.
+  // element that is sent, and 16 KiB a tensor; 4 bytes for each element of a sample. kInvalidArgument names the tensor
+  // whose memory is missing or not aligned to 16 bytes (the gradient may lie anywhere), whose size is out of range, or
+  // that has momentum where the first has none, or elements are sampled.
   static absl::StatusOr<std::unique_ptr<GpuDgc>> Create(Gpu& gpu, std::span<const GpuDgcTensor> tensors,
                                                         const GpuDgcOptions& options = {});
   ~GpuDgc();
@@ -67,7 +69,8 @@ class GpuDgc {
   void Abandon() { memory_ = nullptr; }
 
   // Accumulates all gradients, and chooses the largest of each tensor. kInvalidArgument: a sparsity below
-  // least_sparsity, where it chooses; a factor or scale that is not finite.
+  // least_sparsity, where it chooses, or other than that, where elements are sampled; a factor or scale that is not
+  // finite.
   absl::Status Step(const kernels::DgcStep& step, Gpu::Stream stream);
 
   int tensors() const { return static_cast<int>(tensors_.size()); }

@@ -29,6 +29,11 @@ constexpr int64_t Aligned(int64_t bytes) {
   return (bytes + 15) / 16 * 16;
 }
 
+bool IsSampled(const Compression& compression) {
+  const auto* const top = std::get_if<TopK>(&compression);
+  return top != nullptr && top->sampled;
+}
+
 template <typename Number>
 Number* At(std::byte* base, int64_t offset) {
   return reinterpret_cast<Number*>(base + offset);
@@ -51,6 +56,7 @@ GpuSparseEncoder::GpuSparseEncoder(GpuCodecDevice& device, const Compression& co
       device_(device),
       values_(static_cast<SparseValues>(ValuesOf(compression))),
       global_(IsGlobal(compression)),
+      sampled_(IsSampled(compression)),
       sums_(device),
       outgoing_(device.MakeParcel()),
       incoming_(device.MakeParcel()),
@@ -104,7 +110,8 @@ absl::Status GpuSparseEncoder::MakeSelector(const ExchangePart& part, Known& kno
   }
   if (tensors.empty()) return absl::OkStatus();
   const double least = random_ ? 1 : LeastSparsity();
-  const device::GpuDgcOptions options{.least_sparsity = least < 1 ? least : kSomeSparsity, .gives_momenta = global_};
+  const device::GpuDgcOptions options{
+      .least_sparsity = least < 1 ? least : kSomeSparsity, .gives_momenta = global_, .sampled = sampled_};
   auto made = device::GpuDgc::Create(device_.gpu(), tensors, options);
   if (!made.ok()) return device_.Named(Annotate(made.status(), "what gradients' elements are chosen by"));
   known.selector = *std::move(made);
@@ -157,11 +164,13 @@ GpuSparseEncoder::Places GpuSparseEncoder::PlacesOf(const ExchangePart& part, co
 int64_t GpuSparseEncoder::MostBytes(int tensor) const {
   const int64_t wanted = Wanted(tensor);
   if (random_) return kRandomHeader + wanted * kFloat;
-  return device::MostSparseBytes(settings().tensors[static_cast<size_t>(tensor)].count, wanted, values_);
+  const int64_t count = settings().tensors[static_cast<size_t>(tensor)].count;
+  return device::MostSparseBytes(count, sampled_ ? std::min(2 * wanted, count) : wanted, values_);
 }
 
 device::kernels::DgcStep GpuSparseEncoder::StepOf(bool selects) const {
   device::kernels::DgcStep step{.sparsity = sparsity(), .scale = clip_scale(), .clear = selects, .select = selects};
+  step.seed = static_cast<uint64_t>(this->step());
   if (!dgc()) return step;
   step.factor = dgc()->momentum;
   step.nesterov = dgc()->nesterov;

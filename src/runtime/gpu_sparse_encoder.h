@@ -23,7 +23,7 @@
 
 namespace gyre::internal {
 
-// Not thread-safe. Of a TopK that is exact, a RandomK, or a Dgc; no rank reduces within its host. REQUIRES: parts of
+// Not thread-safe. Of a TopK, a RandomK, or a Dgc; no rank reduces within its host. REQUIRES: parts of
 // the same gradients have their elements where they had them the first time.
 class GpuSparseEncoder final : public SparseEncoder {
  public:
@@ -83,6 +83,7 @@ class GpuSparseEncoder final : public SparseEncoder {
   GpuCodecDevice& device_;
   const device::kernels::SparseValues values_;
   const bool global_;                             // whether u may come back
+  const bool sampled_;                            // as TopK's: up to twice as many are chosen
   std::optional<RandomK> random_;                 // elements are drawn by lot, and not chosen
   std::vector<compression::StateArrays> arrays_;  // by place
   std::map<std::vector<int>, Known> known_;       // by tensors of the part

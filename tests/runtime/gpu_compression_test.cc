@@ -123,6 +123,10 @@ const std::vector<Case> kCases = {
     {"TopK", TopK{.sparsity = 0.9}},
     {"TopKOfAll", TopK{.sparsity = 0, .values = ValueType::kBF16}},
     {"TopKInHalves", TopK{.sparsity = 0.95, .values = ValueType::kF16}},
+    {"TopKSampled", TopK{.sparsity = 0.9, .sampled = true}},
+    {"TopKSampledInHalves", TopK{.sparsity = 0.99, .sampled = true, .values = ValueType::kF16}},
+    {"TopKSampledOfAll", TopK{.sparsity = 0, .sampled = true}},
+    {"TopKSampledGlobal", TopK{.sparsity = 0.9, .sampled = true, .values = ValueType::kBF16, .global = true}},
     {"RandomK", RandomK{.sparsity = 0.9, .seed = 7}},
     {"Dgc", Dgc{.sparsity = 0.9}},
     {"DgcInBrains", Dgc{.sparsity = 0.97, .values = ValueType::kBF16}},
@@ -143,12 +147,13 @@ const std::vector<Case> kCases = {
     {"DgcMayRefuse", Dgc{.sparsity = 0.9, .clip = 100, .non_finite = Dgc::NonFinite::kRefuse}},
 };
 
-// Whether a step's results go by its number, or by the steps before: lots, warm-ups, and regions.
+// Whether a step's results go by its number, or by the steps before: lots, samples, warm-ups, and regions.
 bool GoesByItsPlace(const Compression& compression) {
   const auto* const dgc = std::get_if<Dgc>(&compression);
   const auto* const top = std::get_if<TopK>(&compression);
   return std::holds_alternative<Ternary>(compression) || std::holds_alternative<RandomK>(compression) ||
-         (top != nullptr && top->global) || (dgc != nullptr && (dgc->warmup_steps > 0 || dgc->global));
+         (top != nullptr && (top->sampled || top->global)) ||
+         (dgc != nullptr && (dgc->warmup_steps > 0 || dgc->global));
 }
 
 class GpuCompressionTest : public testing::TestWithParam<Case> {};
@@ -289,7 +294,6 @@ TEST(GpuCompression, WhatThereIsNotIsRefusedWithWords) {
     };
     const auto unimplemented = [](const char* what) { return MatchesStatus(StatusCode::kUnimplemented, what); };
     EXPECT_THAT(start(PowerSgd{}), unimplemented("does not have powersgd: it has fp16"));
-    EXPECT_THAT(start(TopK{.sampled = true}), unimplemented("by a sample"));
   });
 }
 
