@@ -229,6 +229,17 @@ TEST_F(GpuCodecDeviceTest, SumsOfAGlobalChoiceAreAddedUpByRegions) {
   }
 }
 
+TEST_F(GpuCodecDeviceTest, NoRoomForSumsEndsTheExchange) {
+  const Gradients gradients = Make(*device_);
+  Put(gradients, 1);
+  const auto exchange = *MakeCompressedExchange(TopK{.sparsity = 0.9, .global = true}, Settings(), device_);
+  exchange->BeginStep(1, 0);
+  gpu_->FailAllocate(absl::ResourceExhaustedError("none is left"), 2);  // besides what chooses, and what is sent
+  EXPECT_THAT(Run(*exchange, gradients.part()),
+              MatchesStatus(StatusCode::kResourceExhausted, "bytes of compressed gradients: none is left"));
+  gpu_->FailAllocate(absl::OkStatus());
+}
+
 TEST_F(GpuCodecDeviceTest, AParcelThatCannotGrowStaysAsItIs) {
   const auto parcel = device_->MakeParcel();
   ASSERT_THAT(parcel->Resize(5000), IsOk());
