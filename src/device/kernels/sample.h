@@ -54,7 +54,17 @@ GYRE_GPU void SetThreshold(Team& team, const DgcTable& table, uint32_t number, S
   const DgcTensor tensor = table.tensors[number];
   if (tensor.sample_count == 0) return;
   const auto each = [&](int thread, const auto& body) {
-    for (auto i = static_cast<uint32_t>(thread); i < tensor.sample_count; i += Team::kThreads) body(tensor.sample[i]);
+    constexpr int64_t kAhead = 8, kRow = Team::kThreads;
+    for (int64_t i = thread; i < tensor.sample_count; i += kAhead * kRow) {
+      uint32_t keys[kAhead];
+      GYRE_GPU_UNROLL
+      for (int64_t k = 0; k < kAhead; ++k) {  // all loads before anything is counted
+        const int64_t at = i + k * kRow;
+        keys[k] = at < tensor.sample_count ? tensor.sample[at] : ~0u;
+      }
+      GYRE_GPU_UNROLL
+      for (const uint32_t key : keys) body(key);
+    }
   };
   uint32_t kth = 0, larger = 0;
   NarrowToKth(team, each, tensor.sample_rank, kth, larger, shared);
