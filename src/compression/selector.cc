@@ -35,11 +35,14 @@ void Selector::Reserve(int64_t capacity, bool momentum) {
 
 int64_t Selector::Pass(const Accumulation& arrays, int64_t count, int64_t k, float& threshold) {
   int64_t non_finite = 0;
+  cut_ = false;
   for (int64_t at = 0; at < count;) {
     const PassResult result = AccumulateAndSelect(arrays, at, count, threshold, found_);
     non_finite += result.non_finite;
     at = result.end;
-    if (at < count) threshold = std::max(threshold, Cut(arrays, k));
+    if (at == count) break;
+    cut_ = true;
+    threshold = std::max(threshold, Cut(arrays, k));
   }
   return non_finite;
 }
@@ -194,7 +197,7 @@ Selector::Result Selector::SelectAbove(const Accumulation& arrays, int64_t count
   Reserve(2 * k, arrays.momentum != nullptr);
   Result result;
   result.non_finite = Pass(arrays, count, k, threshold);
-  if (found_.count > 2 * k) Cut(arrays, k);
+  if (cut_ || found_.count > 2 * k) Cut(arrays, k);
   return result;
 }
 

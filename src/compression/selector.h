@@ -28,8 +28,7 @@ class Selector {
   // outcome does not depend on earlier calls. REQUIRES: 1 <= k <= count < 2^32.
   Result SelectLargest(const Accumulation& arrays, int64_t count, int64_t k);
 
-  // Accumulates, and picks out all with |v| > threshold; if they become more than 2 * k, those above a higher one, but
-  // k at least.
+  // Accumulates, and picks out all with |v| > threshold; if these are more than 2 * k, the k largest, as SelectLargest.
   Result SelectAbove(const Accumulation& arrays, int64_t count, int64_t k, float threshold);
 
   // What was picked out: positions ascend. Writable: encoders leave the rounding errors in values.
@@ -58,6 +57,7 @@ class Selector {
   std::vector<uint32_t> keys_, bins_;  // scratch
   std::vector<Entry> rejected_;        // scratch
   Candidates found_;
+  bool cut_ = false;  // whether the last pass found more than there was room for
   float threshold_ = 0;
   float previous_ = 0;    // the last step's k-th value
   double exponent_ = 10;  // of the number of elements above a threshold

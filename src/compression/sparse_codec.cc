@@ -10,6 +10,7 @@
 #include "compression/payload.h"
 #include "compression/selector.h"
 #include "device/kernels/random.h"
+#include "device/kernels/sample.h"
 
 namespace gyre::compression {
 
@@ -52,22 +53,18 @@ class TopKCodec final : public Codec {
     return absl::OkStatus();
   }
 
-  // What the k largest of all would be above, if a sample were like all: of a hundredth of the elements, more where k
-  // of them would be less than a hundred in the sample, one at random from each run.
+  // What the k largest of all would be above, if a sample were like all.
   float SampledThreshold(std::span<const float> gradient, int64_t k, int64_t step) {
-    constexpr double kShare = 0.01, kLargest = 100;
-    const double density = static_cast<double>(k) / static_cast<double>(count_);
-    const double wanted = std::max(kShare * static_cast<double>(count_), kLargest / density);
-    const auto samples = std::min<int64_t>(count_, std::llround(wanted));
-    sample_.resize(static_cast<size_t>(samples));
-    for (int64_t i = 0; i < samples; ++i) {
-      const uint32_t at = RandomPosition(static_cast<uint64_t>(step), i, samples, count_);
+    const device::kernels::SamplePlan plan = device::kernels::PlanSample(count_, k);
+    sample_.resize(static_cast<size_t>(plan.elements));
+    for (int64_t i = 0; i < plan.elements; ++i) {
+      const uint32_t at = RandomPosition(static_cast<uint64_t>(step), i, plan.elements, count_);
       const float magnitude = std::abs(kept_.data()[at] + gradient[at]);
       sample_[static_cast<size_t>(i)] = std::isfinite(magnitude) ? magnitude : 0;
     }
-    const auto rank = std::clamp<int64_t>(std::llround(density * static_cast<double>(samples)), 1, samples) - 1;
-    std::ranges::nth_element(sample_, sample_.begin() + rank, std::greater<>());
-    return std::nextafter(sample_[static_cast<size_t>(rank)], 0.0f);  // itself included
+    const auto kth = sample_.begin() + (plan.rank - 1);
+    std::ranges::nth_element(sample_, kth, std::greater<>());
+    return std::nextafter(*kth, 0.0f);  // itself included
   }
 
   const TopK options_;

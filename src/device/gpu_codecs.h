@@ -13,6 +13,7 @@
 #include "device/gpu.h"
 #include "device/kernels/dgc.h"
 #include "device/kernels/random.h"
+#include "device/kernels/scatter.h"
 #include "device/kernels/sparse_decode.h"
 #include "gyre/dtype.h"
 
@@ -70,6 +71,11 @@ class GpuCodecs {
   virtual absl::Status TakeRandom(const kernels::RandomChoice& choice, float* values, float* to, Stream stream) = 0;
   virtual absl::Status AddRandom(const kernels::RandomChoice& choice, const float* from, float scale, float* sum,
                                  Stream stream) = 0;
+
+  // device/kernels/scatter.h: makes elements of `to` what a list says; and takes back what was chosen and is to be sent
+  // yet.
+  virtual absl::Status PutElements(const kernels::ElementList& list, float* to, Stream stream) = 0;
+  virtual absl::Status TakeBack(const kernels::ReturnedList& returned, Stream stream) = 0;
 };
 
 // Bytes of a payload of `count` elements, without its header.

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "device/kernels/kth.h"
+#include "device/kernels/sample.h"
 #include "gyre/status_macros.h"
 
 namespace gyre::device {
@@ -25,7 +27,7 @@ int64_t KeptCount(double sparsity, int64_t count) {
                              count);
 }
 
-absl::Status Check(const GpuDgcTensor& tensor, size_t number, bool momentum) {
+absl::Status Check(const GpuDgcTensor& tensor, size_t number, bool momentum, bool sampled) {
   const auto wrong = [number](std::string_view what) {
     return absl::InvalidArgumentError(
         absl::StrCat("tensor ", number, ": ", absl::string_view(what.data(), what.size())));
@@ -35,6 +37,7 @@ absl::Status Check(const GpuDgcTensor& tensor, size_t number, bool momentum) {
   if (tensor.count == 0) return absl::OkStatus();
   if (tensor.velocity == nullptr || tensor.gradient == nullptr) return wrong("its memory is missing");
   if ((tensor.momentum != nullptr) != momentum) return wrong("it has momentum, or the first has, but not both");
+  if (sampled && momentum) return wrong("it has momentum, of which a sample does not know");
   if (!aligned(tensor.velocity) || !aligned(tensor.momentum)) return wrong("accumulators must be aligned to 16 bytes");
   return absl::OkStatus();
 }
@@ -67,7 +70,7 @@ struct Layout {
   int64_t bytes, cleared_bytes;  // all; the first of them, which begin as 0
 };
 
-Layout Place(std::span<const GpuDgcTensor> given, double sparsity, std::byte* base) {
+Layout Place(std::span<const GpuDgcTensor> given, const GpuDgcOptions& options, std::byte* base) {
   Layout layout = {};
   Pieces pieces(base);
   const auto count = static_cast<int64_t>(given.size());
@@ -79,7 +82,8 @@ Layout Place(std::span<const GpuDgcTensor> given, double sparsity, std::byte* ba
   uint32_t tiles = 0;
   for (int64_t t = 0; t < count; ++t) {
     const GpuDgcTensor& from = given[static_cast<size_t>(t)];
-    const int64_t most = KeptCount(sparsity, from.count), places = std::min(4 * most + kListSlack, from.count);
+    const int64_t most = KeptCount(options.least_sparsity, from.count),
+                  places = std::min(4 * most + kListSlack, from.count);
     DgcTensor tensor = {};
     tensor.momentum = from.momentum;
     tensor.velocity = from.velocity;
@@ -89,8 +93,16 @@ Layout Place(std::span<const GpuDgcTensor> given, double sparsity, std::byte* ba
     tensor.velocities = pieces.Take<float>(places);
     tensor.momenta = from.momentum == nullptr ? nullptr : pieces.Take<float>(places);
     tensor.capacity = static_cast<uint32_t>(places);
-    tensor.selected_indices = pieces.Take<uint32_t>(most);
-    tensor.selected_values = pieces.Take<float>(most);
+    const int64_t selected = options.sampled ? std::min(2 * most, from.count) : most;
+    tensor.selected_indices = pieces.Take<uint32_t>(selected);
+    tensor.selected_values = pieces.Take<float>(selected);
+    if (options.gives_momenta && from.momentum != nullptr) tensor.selected_momenta = pieces.Take<float>(selected);
+    if (options.sampled && from.count != 0) {
+      const kernels::SamplePlan plan = kernels::PlanSample(from.count, most);
+      tensor.sample = pieces.Take<uint32_t>(plan.elements);
+      tensor.sample_count = static_cast<uint32_t>(plan.elements);
+      tensor.sample_rank = static_cast<uint32_t>(plan.rank);
+    }
     tensor.first_tile = tiles;
     tensor.tiles = static_cast<uint32_t>((from.count + kernels::kTileElements - 1) / kernels::kTileElements);
     tensor.bins = base == nullptr ? nullptr : bins + t * kernels::kBins;
@@ -99,6 +111,7 @@ Layout Place(std::span<const GpuDgcTensor> given, double sparsity, std::byte* ba
     layout.table.momentum |= from.count != 0 && from.momentum != nullptr;
     layout.tensors.push_back(tensor);
   }
+  layout.table.sampled = options.sampled;
   layout.table_tiles = pieces.Take<kernels::DgcTileRef>(tiles);
   layout.table.lists = pieces.Take<kernels::DgcTileList>(tiles);
   layout.table.kept = pieces.Take<kernels::DgcTileKept>(tiles);
@@ -122,7 +135,7 @@ absl::StatusOr<std::unique_ptr<GpuDgc>> GpuDgc::Create(Gpu& gpu, std::span<const
   RETURN_IF_ERROR(CheckSelection(options.gradients, {.sparsity = options.least_sparsity}));
   const auto first = std::ranges::find_if(tensors, [](const GpuDgcTensor& tensor) { return tensor.count != 0; });
   for (size_t t = 0; t < tensors.size(); ++t) {
-    RETURN_IF_ERROR(Check(tensors[t], t, first != tensors.end() && first->momentum != nullptr));
+    RETURN_IF_ERROR(Check(tensors[t], t, first != tensors.end() && first->momentum != nullptr, options.sampled));
   }
   std::unique_ptr<GpuDgc> made(new GpuDgc(gpu, options));
   ASSIGN_OR_RETURN(Gpu::Stream const stream, gpu.CreateStream());
@@ -133,8 +146,8 @@ absl::StatusOr<std::unique_ptr<GpuDgc>> GpuDgc::Create(Gpu& gpu, std::span<const
 }
 
 absl::Status GpuDgc::Build(std::span<const GpuDgcTensor> tensors, Gpu::Stream stream) {
-  ASSIGN_OR_RETURN(memory_, gpu_.Allocate(Place(tensors, options_.least_sparsity, nullptr).bytes));
-  Layout layout = Place(tensors, options_.least_sparsity, static_cast<std::byte*>(memory_));
+  ASSIGN_OR_RETURN(memory_, gpu_.Allocate(Place(tensors, options_, nullptr).bytes));
+  Layout layout = Place(tensors, options_, static_cast<std::byte*>(memory_));
   std::vector<kernels::DgcTileRef> tiles;
   for (uint32_t t = 0; t < layout.table.tensor_count; ++t) {
     for (uint32_t number = 0; number < layout.tensors[t].tiles; ++number) tiles.push_back({t, number});
@@ -161,12 +174,16 @@ absl::Status GpuDgc::Step(const kernels::DgcStep& step, Gpu::Stream stream) {
     return absl::InvalidArgumentError(
         absl::StrCat("a sparsity of ", step.sparsity, " where there is memory for ", options_.least_sparsity));
   }
+  if (step.select && options_.sampled && step.sparsity != options_.least_sparsity) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a sparsity of ", step.sparsity, " where samples are for ", options_.least_sparsity));
+  }
   return gpu_.codecs().SelectLargest(table_, options_.gradients, step, stream);
 }
 
 GpuDgcChosen GpuDgc::chosen(int tensor) const {
   const DgcTensor& of = tensors_[static_cast<size_t>(tensor)];
-  return {of.selected_indices, of.selected_values, &of.state->selected};
+  return {of.selected_indices, of.selected_values, &of.state->selected, of.selected_momenta};
 }
 
 kernels::SparseEncoding GpuDgc::encoding(int tensor, std::byte* out, uint64_t* bytes) const {

@@ -3,8 +3,7 @@
 // payloads of NaNs; no step waits for the GPU.
 //
 // At a sparsity of 0 all that is not 0 is chosen, and u cleared there (compression::DgcTensor, which then sends all of
-// v, leaves u: accumulate with `select` false, and send v by other means). Not here: u of the chosen elements, which is
-// cleared and not given out: who sends only some of them cannot restore it.
+// v, leaves u: accumulate with `select` false, and send v by other means).
 #pragma once
 
 #include <cstddef>
@@ -32,6 +31,9 @@ struct GpuDgcTensor {
 struct GpuDgcOptions {
   DType gradients = DType::kF32;  // or kF16, kBF16
   double least_sparsity = 0.999;  // of all steps that choose: what memory is taken for
+  bool gives_momenta = false;     // what u was where elements were chosen, which may so come back
+  bool sampled = false;           // as TopK::sampled: all above a sample's threshold, or where these are more than 2 k,
+                                  // the k largest
 };
 
 // What a step has chosen of a tensor: on the GPU, until the next step.
@@ -39,6 +41,7 @@ struct GpuDgcChosen {
   const uint32_t* indices;   // ascending
   float* values;             // encoders leave the rounding errors in them
   const uint32_t* selected;  // one number: how many they are
+  const float* momenta;      // null unless GpuDgcOptions::gives_momenta, or where there are none
 };
 
 // As a tensor was when Read had it.
@@ -53,9 +56,9 @@ struct GpuDgcSummary {
 class GpuDgc {
  public:
   // Blocks for the copies of its tables, behind nothing else that is queued anywhere. Takes about 60 bytes for each
-  // element that is sent, and 16 KiB a tensor. kInvalidArgument names the tensor whose memory is missing or not aligned
-  // to 16 bytes (the gradient may lie anywhere), whose size is out of range, or that has momentum where the first has
-  // none.
+  // element that is sent, and 16 KiB a tensor; 4 bytes for each element of a sample. kInvalidArgument names the tensor
+  // whose memory is missing or not aligned to 16 bytes (the gradient may lie anywhere), whose size is out of range, or
+  // that has momentum where the first has none, or elements are sampled.
   static absl::StatusOr<std::unique_ptr<GpuDgc>> Create(Gpu& gpu, std::span<const GpuDgcTensor> tensors,
                                                         const GpuDgcOptions& options = {});
   ~GpuDgc();
@@ -66,7 +69,8 @@ class GpuDgc {
   void Abandon() { memory_ = nullptr; }
 
   // Accumulates all gradients, and chooses the largest of each tensor. kInvalidArgument: a sparsity below
-  // least_sparsity, where it chooses; a factor or scale that is not finite.
+  // least_sparsity, where it chooses, or other than that, where elements are sampled; a factor or scale that is not
+  // finite.
   absl::Status Step(const kernels::DgcStep& step, Gpu::Stream stream);
 
   int tensors() const { return static_cast<int>(tensors_.size()); }

@@ -57,7 +57,7 @@ class CodecDevice {
   virtual absl::Status Takes(const Compression& compression) const = 0;
 
   // Whether gradients are in the host's memory. Only there may ranks of a host add up theirs before anything is sent,
-  // and regions of sparse sums have one rank each that adds them up.
+  // and do regions of sparse sums have one rank each that adds them up where the choice is not global.
   virtual bool on_host() const = 0;
 
   // What codecs take there. Blocks for some ms, but only the first time where that would hold up what is queued.

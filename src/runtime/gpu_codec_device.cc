@@ -28,11 +28,6 @@ constexpr auto kSquareBytes = int64_t{device::Gpu::kSquareParts * sizeof(double)
 
 // What a codec asks for that kernels do not do; nothing: they do all of it.
 struct Missing {
-  std::string operator()(const Dgc& dgc) const { return dgc.global ? "a global choice" : ""; }
-  std::string operator()(const TopK& top) const {
-    if (top.global) return "a global choice";
-    return top.sampled ? "topk by a sample" : "";
-  }
   std::string operator()(const PowerSgd& /*none*/) const { return "powersgd"; }
   template <typename Quantised>
   std::string operator()(const Quantised& /*all are there*/) const {
@@ -75,8 +70,8 @@ absl::Status GpuCodecDevice::Takes(const Compression& compression) const {
   if (missing.empty()) return absl::OkStatus();
   return absl::UnimplementedError(
       absl::StrCat("compression of gradients on a GPU does not have ", missing,
-                   ": it has fp16, bf16, fp8, int8, int4, sign, ternary, topk, randomk, and dgc; or have the "
-                   "gradients on the host"));
+                   ": it has fp16, bf16, fp8, int8, int4, sign, ternary, topk, topk-sampled, topk-global, "
+                   "randomk, dgc, and dgc-global; or have the gradients on the host"));
 }
 
 CodecSpeed GpuCodecDevice::Speed(const Compression& compression) {

@@ -49,8 +49,10 @@ class Alone {
     for (int sample = 0; sample <= kSamples; ++sample) {
       ASSIGN_OR_RETURN(const Times times, Run(kFirstStep + sample));
       if (sample == 0) continue;
-      // Quantised, sums are encoded as well, and decoded once more.
-      const double decode = IsSparse(compression) ? times.rest : std::max(0.0, times.rest - times.first) / 2;
+      // Quantised, sums are encoded as well, and decoded once more; so they are where the choice is global, at the cost
+      // of decoding.
+      const double once = IsGlobal(compression) ? times.rest / 2 : times.rest;
+      const double decode = IsSparse(compression) ? once : std::max(0.0, times.rest - times.first) / 2;
       best.encode = std::min(best.encode, times.first / kCount);
       best.decode = std::min(best.decode, decode / kCount);
     }

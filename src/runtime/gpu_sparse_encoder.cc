@@ -29,6 +29,11 @@ constexpr int64_t Aligned(int64_t bytes) {
   return (bytes + 15) / 16 * 16;
 }
 
+bool IsSampled(const Compression& compression) {
+  const auto* const top = std::get_if<TopK>(&compression);
+  return top != nullptr && top->sampled;
+}
+
 template <typename Number>
 Number* At(std::byte* base, int64_t offset) {
   return reinterpret_cast<Number*>(base + offset);
@@ -50,6 +55,9 @@ GpuSparseEncoder::GpuSparseEncoder(GpuCodecDevice& device, const Compression& co
     : SparseEncoder(compression, settings, pieces),
       device_(device),
       values_(static_cast<SparseValues>(ValuesOf(compression))),
+      global_(IsGlobal(compression)),
+      sampled_(IsSampled(compression)),
+      sums_(device),
       outgoing_(device.MakeParcel()),
       incoming_(device.MakeParcel()),
       plain_results_(device.MakeParcel()),
@@ -102,7 +110,9 @@ absl::Status GpuSparseEncoder::MakeSelector(const ExchangePart& part, Known& kno
   }
   if (tensors.empty()) return absl::OkStatus();
   const double least = random_ ? 1 : LeastSparsity();
-  auto made = device::GpuDgc::Create(device_.gpu(), tensors, {.least_sparsity = least < 1 ? least : kSomeSparsity});
+  const device::GpuDgcOptions options{
+      .least_sparsity = least < 1 ? least : kSomeSparsity, .gives_momenta = global_, .sampled = sampled_};
+  auto made = device::GpuDgc::Create(device_.gpu(), tensors, options);
   if (!made.ok()) return device_.Named(Annotate(made.status(), "what gradients' elements are chosen by"));
   known.selector = *std::move(made);
   return absl::OkStatus();
@@ -154,11 +164,13 @@ GpuSparseEncoder::Places GpuSparseEncoder::PlacesOf(const ExchangePart& part, co
 int64_t GpuSparseEncoder::MostBytes(int tensor) const {
   const int64_t wanted = Wanted(tensor);
   if (random_) return kRandomHeader + wanted * kFloat;
-  return device::MostSparseBytes(settings().tensors[static_cast<size_t>(tensor)].count, wanted, values_);
+  const int64_t count = settings().tensors[static_cast<size_t>(tensor)].count;
+  return device::MostSparseBytes(count, sampled_ ? std::min(2 * wanted, count) : wanted, values_);
 }
 
 device::kernels::DgcStep GpuSparseEncoder::StepOf(bool selects) const {
   device::kernels::DgcStep step{.sparsity = sparsity(), .scale = clip_scale(), .clear = selects, .select = selects};
+  step.seed = static_cast<uint64_t>(this->step());
   if (!dgc()) return step;
   step.factor = dgc()->momentum;
   step.nesterov = dgc()->nesterov;
@@ -170,6 +182,7 @@ absl::Status GpuSparseEncoder::Begin(const SparseEncoding& to) {
   ASSIGN_OR_RETURN(const Known* const known, Know(to.part));
   places_ = PlacesOf(to.part, *known);
   RETURN_IF_ERROR(outgoing_->Resize(places_.end));
+  sums_.Begin();
   if (known->selector != nullptr) {
     RETURN_IF_ERROR(device_.Named(random_ ? EncodeRandom(to.part, *known) : Encode(*known)));
   }
@@ -329,6 +342,18 @@ absl::Status GpuSparseEncoder::AddRandom(std::span<const SparseAddend> all) {
                                                                    settings().scale(), sum.data(), device_.stream())));
   }
   return absl::OkStatus();
+}
+
+absl::Status GpuSparseEncoder::TakeBack(const SparseEncoding& from, const SparseSplit& split) {
+  const Known& known = known_.at(from.part.tensors);
+  std::vector<GpuSumLists::Kept> kept;
+  for (size_t k = 0; k < known.covered.size(); ++k) {
+    const auto& arrays = arrays_[static_cast<size_t>(from.part.tensors[known.covered[k]])];
+    kept.push_back({.momentum = dgc() ? arrays.front().data() : nullptr,
+                    .velocity = arrays.back().data(),
+                    .momenta = known.selector->chosen(static_cast<int>(k)).momenta});
+  }
+  return sums_.Send(split, kept, *incoming_);
 }
 
 absl::StatusOr<bool> GpuSparseEncoder::Ready() {

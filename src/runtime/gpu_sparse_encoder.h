@@ -1,6 +1,7 @@
 // GpuSparseEncoder: the codecs of a sparse exchange on a GPU, a part at a time. What its ranks send is chosen and
 // encoded there, and comes to the host in one copy, which is as long as it may become at most: so nobody waits for
-// lengths first. What ranks have sent goes back in one copy, and is added up there.
+// lengths first. What ranks have sent goes back in one copy, and is added up there; where the choice is global, it is
+// added up by the host, and results and what comes back to this rank go there in one copy.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +18,12 @@
 #include "device/gpu.h"
 #include "device/gpu_dgc.h"
 #include "runtime/gpu_codec_device.h"
+#include "runtime/gpu_sum_lists.h"
 #include "runtime/sparse_encoder.h"
 
 namespace gyre::internal {
 
-// Not thread-safe. Of a TopK that is exact, a RandomK, or a Dgc; no rank reduces within its host. REQUIRES: parts of
+// Not thread-safe. Of a TopK, a RandomK, or a Dgc; no rank reduces within its host. REQUIRES: parts of
 // the same gradients have their elements where they had them the first time.
 class GpuSparseEncoder final : public SparseEncoder {
  public:
@@ -39,6 +41,8 @@ class GpuSparseEncoder final : public SparseEncoder {
   bool EncodeNext(SparseEncoding& to) override;  // what Begin has encoded
   absl::Status Add(std::span<const SparseAddend> all) override;
   absl::Status DeliverPlain(const ExchangePart& part, const PlainPart& plain) override;
+  void Place(const SparseSplit::Results& results) override { sums_.Place(results); }
+  absl::Status TakeBack(const SparseEncoding& from, const SparseSplit& split) override;
   compression::StateArrays ArraysOf(int tensor) override { return arrays_[static_cast<size_t>(tensor)]; }
 
  private:
@@ -78,11 +82,14 @@ class GpuSparseEncoder final : public SparseEncoder {
 
   GpuCodecDevice& device_;
   const device::kernels::SparseValues values_;
+  const bool global_;                             // whether u may come back
+  const bool sampled_;                            // as TopK's: up to twice as many are chosen
   std::optional<RandomK> random_;                 // elements are drawn by lot, and not chosen
   std::vector<compression::StateArrays> arrays_;  // by place
   std::map<std::vector<int>, Known> known_;       // by tensors of the part
   Places places_;                                 // of what Begin has begun
   std::vector<std::pair<int, int>> unchecked_;    // rank and tensor of each payload that is being added
+  GpuSumLists sums_;
   const std::unique_ptr<Parcel> outgoing_, incoming_, plain_results_, faults_;
 };
 

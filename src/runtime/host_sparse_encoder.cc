@@ -124,6 +124,25 @@ absl::Status HostSparseEncoder::DeliverPlain(const ExchangePart& part, const Pla
   return absl::OkStatus();
 }
 
+void HostSparseEncoder::Place(const SparseSplit::Results& results) {
+  for (size_t i = 0; i < results.positions.size(); ++i) {
+    results.to[static_cast<size_t>(int64_t{results.positions[i]} - results.begin)] = results.values[i];
+  }
+}
+
+absl::Status HostSparseEncoder::TakeBack(const SparseEncoding& from, const SparseSplit& split) {
+  std::vector<compression::StateArrays> kept;  // by covered gradient
+  for (size_t i = 0; i < from.part.tensors.size(); ++i) {
+    if (!goes_plain(from.part, i)) kept.push_back(ArraysOf(from.part.tensors[i]));
+  }
+  for (const SparseSplit::Returned& each : split.returned()) {
+    const auto& arrays = kept[each.tensor];
+    arrays.back()[each.element] += each.value;
+    if (each.entry < from.momenta.size()) arrays.front()[each.element] = from.momenta[each.entry];
+  }
+  return absl::OkStatus();
+}
+
 compression::StateArrays HostSparseEncoder::ArraysOf(int tensor) {
   const auto i = static_cast<size_t>(tensor);
   if (codecs_[i] != nullptr) return codecs_[i]->state();

@@ -26,6 +26,8 @@ class HostSparseEncoder final : public SparseEncoder {
   bool EncodeNext(SparseEncoding& to) override;
   absl::Status Add(std::span<const SparseAddend> all) override;
   absl::Status DeliverPlain(const ExchangePart& part, const PlainPart& plain) override;
+  void Place(const SparseSplit::Results& results) override;
+  absl::Status TakeBack(const SparseEncoding& from, const SparseSplit& split) override;
   compression::StateArrays ArraysOf(int tensor) override;
 
  private:

@@ -76,19 +76,6 @@ int64_t SparseEncoder::Wanted(int tensor) const {
   return compression::KeptCount(sparsity_, settings_.tensors[static_cast<size_t>(tensor)].count);
 }
 
-// Where a whole entry comes back, u is as if it had never been chosen.
-void SparseEncoder::TakeBack(const SparseEncoding& from, std::span<const SparseSplit::Returned> returned) {
-  std::vector<compression::StateArrays> kept;  // by covered gradient
-  for (size_t i = 0; i < from.part.tensors.size(); ++i) {
-    if (!goes_plain(from.part, i)) kept.push_back(ArraysOf(from.part.tensors[i]));
-  }
-  for (const SparseSplit::Returned& each : returned) {
-    const auto& arrays = kept[each.tensor];
-    arrays.back()[each.element] += each.value;
-    if (each.entry < from.momenta.size()) arrays.front()[each.element] = from.momenta[each.entry];
-  }
-}
-
 std::vector<int64_t> SparseEncoder::PlainTotals(const ExchangePart& part) const {
   std::vector<int64_t> totals;
   for (int piece = 0; piece < pieces_.pieces(); ++piece) {

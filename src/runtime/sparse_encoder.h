@@ -31,7 +31,7 @@ struct SparseEncoding {
   std::vector<float> plain = {};         // gradients that go along as they are, one after the other
   std::vector<float> kept = {};          // of these, what was rounded off before; empty where nothing is
   std::vector<std::byte> payloads = {};  // of the others, a Length before each
-  std::vector<float> momenta = {};       // what u was where they send, one after the other, if it may have to go back
+  std::vector<float> momenta = {};  // on the host: what u was where they send, one after the other, if it may go back
   absl::Status status = absl::OkStatus();
 };
 
@@ -96,9 +96,13 @@ class SparseEncoder {
     }
   }
 
-  // What of an encoding is not told to the other ranks, or rounded off: it is to be sent yet. REQUIRES: gradients are
-  // on the host.
-  void TakeBack(const SparseEncoding& from, std::span<const SparseSplit::Returned> returned);
+  // Where sums were added up by regions, results: each is of an element that is 0, and there once TakeBack has been
+  // called.
+  virtual void Place(const SparseSplit::Results& results) = 0;
+
+  // What of an encoding is not told to the other ranks, or rounded off: it is to be sent yet. Where a whole entry comes
+  // back, u is as if it had never been chosen.
+  virtual absl::Status TakeBack(const SparseEncoding& from, const SparseSplit& split) = 0;
 
   // By piece: elements of all gradients that go plain.
   std::vector<int64_t> PlainTotals(const ExchangePart& part) const;

@@ -138,8 +138,7 @@ class SparseExchange final : public CompressedExchange {
       case Round::kEvened: round_ = Round::kEnd; return Gather(sent_, evened_.held);
       case Round::kEnd: break;
     }
-    RETURN_IF_ERROR(splits_ ? split_.Deliver(received_, sizes_, cuts_) : AddAll());
-    if (splits_) encoder_->TakeBack(own_, split_.returned());
+    RETURN_IF_ERROR(splits_ ? DeliverSums() : AddAll());
     RETURN_IF_ERROR(encoder_->DeliverPlain(own_.part, plain_));
     return std::nullopt;
   }
@@ -320,6 +319,12 @@ class SparseExchange final : public CompressedExchange {
       plain_.DecodeSum(static_cast<int>(rank), from + 16);
     }
     return absl::OkStatus();
+  }
+
+  absl::Status DeliverSums() {
+    RETURN_IF_ERROR(split_.Deliver(received_, sizes_, cuts_,
+                                   [this](const SparseSplit::Results& results) { encoder_->Place(results); }));
+    return encoder_->TakeBack(own_, split_);
   }
 
   // From now on sent_ is this rank's share of all.

@@ -16,6 +16,7 @@ void SparseSplit::Begin(const std::vector<int>& key, std::vector<std::span<float
   wanted_ = std::move(wanted);
   begins_.assign(1, 0);
   for (const std::span<float> tensor : tensors_) begins_.push_back(begins_.back() + std::ssize(tensor));
+  first_entries_.assign(tensors_.size(), 0);
   positions_.clear();
   spread_.clear();
   values_.clear();
@@ -32,6 +33,7 @@ absl::Status SparseSplit::Add(std::span<const float> piece, std::span<const std:
     return piece.data() >= tensor.data() && piece.data() + piece.size() <= tensor.data() + tensor.size();
   };
   while (!holds(tensors_[added_])) ++added_;
+  first_entries_[added_] = positions_.size();
   const int64_t begin = begins_[added_] + (piece.data() - tensors_[added_].data());
   const auto base = static_cast<uint32_t>(begin);
   const uint64_t whole = tensors_[added_].size();
@@ -140,22 +142,35 @@ void SparseSplit::ChooseSums(std::span<const std::byte> described) {
   }
 }
 
+// What was read last, which is the region of `rank`.
+void SparseSplit::PlaceRegion(int rank, Place place) const {
+  auto positions = reader_.positions();
+  auto values = reader_.values();
+  for (size_t tensor = 0; tensor < tensors_.size() && !positions.empty(); ++tensor) {
+    const int64_t to = shared(rank, tensor).second;
+    const auto stop = std::ranges::lower_bound(positions, to, {}, [](uint32_t position) { return int64_t{position}; });
+    const auto entries = static_cast<size_t>(stop - positions.begin());
+    if (entries == 0) continue;
+    place({tensors_[tensor], positions.first(entries), begins_[tensor] - region(rank), values.first(entries)});
+    positions = positions.subspan(entries);
+    values = values.subspan(entries);
+  }
+}
+
 // What rounds to 0 was not told, where the choice is global.
 absl::Status SparseSplit::Deliver(std::span<const std::byte> sums, std::span<const int64_t> bytes,
-                                  std::span<const int64_t> cuts) {
-  size_t tensor = 0, entry = 0;
+                                  std::span<const int64_t> cuts, Place place) {
+  size_t entry = 0;
   for (int rank = 0; rank < ranks_; ++rank) {
     const auto size = static_cast<size_t>(bytes[static_cast<size_t>(rank)]);
     RETURN_IF_ERROR(
         Annotate(reader_.Read(sums.first(size), region(rank + 1) - region(rank)), absl::StrCat("from rank ", rank)));
     sums = sums.subspan(size);
+    PlaceRegion(rank, place);
     for (size_t i = 0; i < reader_.positions().size(); ++i) {
       const int64_t position = region(rank) + int64_t{reader_.positions()[i]};
-      const float value = reader_.values()[i];
-      while (position >= begins_[tensor + 1]) ++tensor;
-      tensors_[tensor][static_cast<size_t>(position - begins_[tensor])] = value;
       while (entry < positions_.size() && positions_[entry] < position) TakeBack(entry++, !global_);
-      if (global_ && value == 0) continue;
+      if (global_ && reader_.values()[i] == 0) continue;
       if (entry < positions_.size() && positions_[entry] == position) TakeBack(entry++, true);
       if (rank == rank_) KeepRounding(position, region_sum_.sum()[reader_.positions()[i]]);
     }

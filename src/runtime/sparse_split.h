@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "compression/sparse.h"
 #include "compression/split_sum.h"
@@ -32,9 +33,9 @@ class SparseSplit {
   // Whether positions in so many elements can be written down.
   static bool Fits(int64_t elements) { return elements <= int64_t{UINT32_MAX}; }
 
-  // Begins with a part: `key` tells it from others, `tensors` are where its results go, and are 0; `wanted` sums of
-  // each are told, where not all are. Add, in their order: this rank's sparse payload of one of them, or of a piece of
-  // it. Then Cut.
+  // Begins with a part: `key` tells it from others, `tensors` are where its results go, and are 0 (nothing is read or
+  // written there: it may be a GPU's memory); `wanted` sums of each are told, where not all are. Add, in their order:
+  // this rank's sparse payload of one of them, or of a piece of it. Then Cut.
   void Begin(const std::vector<int>& key, std::vector<std::span<float>> tensors, std::vector<int64_t> wanted);
   absl::Status Add(std::span<const float> piece, std::span<const std::byte> payload);
   void Cut();
@@ -59,8 +60,19 @@ class SparseSplit {
   void EncodeSums() { region_sum_.Encode(sum_options_, sum_bytes_); }
   std::vector<std::byte>& sum() { return sum_bytes_; }
 
-  // Puts the sums of all regions in place. `cuts`: where the regions of the next step begin, by rank. kDataLoss
-  absl::Status Deliver(std::span<const std::byte> sums, std::span<const int64_t> bytes, std::span<const int64_t> cuts);
+  // Sums that are results: the i-th is that of to[positions[i] - begin].
+  struct Results {
+    std::span<float> to;                  // one of `tensors`
+    std::span<const uint32_t> positions;  // ascending
+    int64_t begin;
+    std::span<const float> values;
+  };
+  using Place = absl::FunctionRef<void(const Results& results)>;
+
+  // Calls `place` with the sums of all regions, in their order. `cuts`: where the regions of the next step begin, by
+  // rank. kDataLoss
+  absl::Status Deliver(std::span<const std::byte> sums, std::span<const int64_t> bytes, std::span<const int64_t> cuts,
+                       Place place);
 
   // After that: what this rank has to send yet, of what it has given to Add or of what it has added up.
   struct Returned {
@@ -70,7 +82,10 @@ class SparseSplit {
     float value;
     size_t entry;  // which of all that Add has got comes back; kRounding: what was rounded off of one, or of a sum
   };
-  std::span<const Returned> returned() const { return returned_; }
+  std::span<const Returned> returned() const { return returned_; }  // in the order of positions
+
+  // Which of all that Add has got is a tensor's first.
+  size_t first_entry(size_t tensor) const { return first_entries_[tensor]; }
 
  private:
   struct Piece {
@@ -82,6 +97,7 @@ class SparseSplit {
   int64_t region(int rank) const { return (*cuts_)[static_cast<size_t>(rank)]; }
   std::pair<int64_t, int64_t> shared(int rank, size_t tensor) const;
   int Owners(size_t tensor) const;
+  void PlaceRegion(int rank, Place place) const;
   void TakeBack(size_t entry, bool told);
   void KeepRounding(int64_t position, float left);
 
@@ -93,9 +109,10 @@ class SparseSplit {
   std::map<std::vector<int>, std::vector<int64_t>> cuts_of_;  // by key: one more than there are ranks
   std::vector<int64_t>* cuts_ = nullptr;                      // of the part that was begun
   std::vector<std::span<float>> tensors_;
-  std::vector<int64_t> wanted_;  // by tensor
-  std::vector<int64_t> begins_;  // by tensor: its first position; and where the last one ends
-  size_t added_ = 0;             // to which tensor something was added last
+  std::vector<int64_t> wanted_;        // by tensor
+  std::vector<int64_t> begins_;        // by tensor: its first position; and where the last one ends
+  std::vector<size_t> first_entries_;  // by tensor
+  size_t added_ = 0;                   // to which tensor something was added last
   std::vector<uint32_t> positions_;
   // As if each piece were its whole tensor: of a mean of proposals that are each of one piece, none would be balanced.
   std::vector<uint32_t> spread_;

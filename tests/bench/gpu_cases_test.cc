@@ -93,8 +93,8 @@ TEST_P(GpuCasesTest, ARefreshChangesWhatIsRunOn) {
     };
     EXPECT_THAT(each.check(meanwhile), MatchesStatus(absl::StatusCode::kDataLoss, "")) << each.name;
   }
-  EXPECT_EQ(refreshed, 8);
-  EXPECT_EQ(counted, 5);
+  EXPECT_EQ(refreshed, 9);
+  EXPECT_EQ(counted, 6);
 }
 
 TEST_P(GpuCasesTest, AreChosenByNamesOfTheirOwn) {
@@ -153,6 +153,7 @@ TEST_P(GpuCasesTest, BytesAreThoseThatHaveToMove) {
       {"DGC, only accumulating, f32, 25.6 M elements", kChosen * (4 + 8 + 8)},
       {"topk step, 99.9 %, f32, 25.6 M elements", kChosen * (4 + 8)},
       {"topk, only accumulating, f32, 25.6 M elements", kChosen * (4 + 8)},
+      {"topk-sampled step, 99.9 %, f32, 25.6 M elements", kChosen * (4 + 8)},
       {"encode 0.1 % in blocks of 25.6 M elements, f32", kFewBytes + kFew * (4 + 4 + 4 + 4)},
       {"encode 0.1 % in blocks of 25.6 M elements, f16", kFewBytes + kFew * (4 + 4 + 4 + 4 + 2)},
       {"add up 0.1 % in blocks of 25.6 M elements, f32", kFewBytes + kFew * (4 + 8)},

@@ -7,6 +7,7 @@
 
 #include "device/emulated_team.h"
 #include "device/kernels/quantize.h"
+#include "device/kernels/sample.h"
 #include "device/kernels/select.h"
 #include "device/kernels/sparse_decode.h"
 #include "gyre/status_macros.h"
@@ -41,8 +42,31 @@ void Share(std::minstd_rand& random, const Body& body) {
   Launch(blocks, random, [&](int64_t block) { body(static_cast<uint32_t>(block), blocks); });
 }
 
+template <class Chooser>
+void SetThresholds(const DgcTable& table, std::minstd_rand& random) {
+  const auto shared = std::make_unique<kernels::SelectShared<Chooser>>();
+  Chooser chooser(random);
+  Launch(table.tensor_count, random,
+         [&](int64_t tensor) { kernels::SetThreshold(chooser, table, static_cast<uint32_t>(tensor), *shared); });
+}
+
+template <class Element>
+void Sample(const DgcTable& table, const DgcStep& step, std::minstd_rand& random) {
+  for (uint32_t tensor = 0; tensor < table.tensor_count; ++tensor) {
+    Share(random, [&](uint32_t thread, uint32_t threads) {
+      kernels::DrawShare<Element>(table, step, tensor, thread, threads);
+    });
+  }
+  if (random() % 2 == 0) {
+    SetThresholds<ChooserTeam>(table, random);
+  } else {
+    SetThresholds<SmallChooserTeam>(table, random);
+  }
+}
+
 template <class Element>
 void Accumulate(const DgcTable& table, const DgcStep& step, std::minstd_rand& random) {
+  if (table.sampled && step.select) Sample<Element>(table, step, random);
   TileTeam team(random);
   Share(random, [&](uint32_t block, uint32_t blocks) {
     kernels::TileShared shared;
@@ -202,6 +226,18 @@ absl::Status FakeGpuCodecs::AddRandom(const kernels::RandomChoice& choice, const
   return queue_(stream, [=, this] {
     Share(random_,
           [&](uint32_t thread, uint32_t threads) { kernels::AddShare(choice, from, scale, sum, thread, threads); });
+  });
+}
+
+absl::Status FakeGpuCodecs::PutElements(const kernels::ElementList& list, float* to, Stream stream) {
+  return queue_(stream, [=, this] {
+    Share(random_, [&](uint32_t thread, uint32_t threads) { kernels::PutShare(list, to, thread, threads); });
+  });
+}
+
+absl::Status FakeGpuCodecs::TakeBack(const kernels::ReturnedList& returned, Stream stream) {
+  return queue_(stream, [=, this] {
+    Share(random_, [&](uint32_t thread, uint32_t threads) { kernels::TakeBackShare(returned, thread, threads); });
   });
 }
 

@@ -31,6 +31,8 @@ class FakeGpuCodecs final : public GpuCodecs {
   absl::Status TakeRandom(const kernels::RandomChoice& choice, float* values, float* to, Stream stream) override;
   absl::Status AddRandom(const kernels::RandomChoice& choice, const float* from, float scale, float* sum,
                          Stream stream) override;
+  absl::Status PutElements(const kernels::ElementList& list, float* to, Stream stream) override;
+  absl::Status TakeBack(const kernels::ReturnedList& returned, Stream stream) override;
 
  private:
   const Queue queue_;

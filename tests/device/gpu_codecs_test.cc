@@ -44,31 +44,6 @@ struct SparseCase {
 
 class GpuCodecsTest : public GpuUnderTest {
  protected:
-  // Memory on the GPU with these elements, `offset` elements behind an aligned place.
-  template <typename T>
-  T* Put(const std::vector<T>& elements, size_t offset = 0) {
-    const auto memory = gpu_->Allocate(static_cast<int64_t>((elements.size() + offset) * sizeof(T)));
-    EXPECT_TRUE(memory.ok()) << memory.status();
-    allocated_.push_back(*memory);
-    T* const at = static_cast<T*>(*memory) + offset;
-    Set(at, elements);
-    return at;
-  }
-
-  template <typename T>
-  void Set(T* at, const std::vector<T>& elements) {
-    EXPECT_THAT(gpu_->Copy(at, elements.data(), static_cast<int64_t>(elements.size() * sizeof(T)), nullptr), IsOk());
-    EXPECT_THAT(gpu_->Synchronize(nullptr), IsOk());
-  }
-
-  template <typename T>
-  std::vector<T> Get(const T* from, size_t count) {
-    std::vector<T> got(count);
-    EXPECT_THAT(gpu_->Copy(got.data(), from, static_cast<int64_t>(count * sizeof(T)), nullptr), IsOk());
-    EXPECT_THAT(gpu_->Synchronize(nullptr), IsOk());
-    return got;
-  }
-
   std::vector<std::byte> Written(const SparseCase& with, ValueType type);
 };
 
@@ -353,7 +328,7 @@ struct DgcCase {
   std::vector<int64_t> counts;
   double sparsity;
   DType gradients = DType::kF32;
-  bool momentum = true, nesterov = false, masked = true, clear = false;
+  bool momentum = true, nesterov = false, masked = true, clear = false, gives_momenta = false;
 };
 
 // One tensor on the CPU, and the pointers to its like on the GPU.
@@ -381,7 +356,9 @@ class GpuDgcTest : public GpuCodecsTest {
                     .count = count};
       tensors.push_back(twin.there);
     }
-    auto made = GpuDgc::Create(*gpu_, tensors, {.gradients = with.gradients, .least_sparsity = with.sparsity});
+    auto made = GpuDgc::Create(
+        *gpu_, tensors,
+        {.gradients = with.gradients, .least_sparsity = with.sparsity, .gives_momenta = with.gives_momenta});
     ASSERT_TRUE(made.ok()) << made.status();
     dgc_ = *std::move(made);
   }
@@ -416,6 +393,11 @@ class GpuDgcTest : public GpuCodecsTest {
     ASSERT_EQ(Get(chosen.indices, expected.size()), std::vector<uint32_t>(expected.begin(), expected.end()));
     const auto values = twin.selector.values();
     ASSERT_EQ(BitsOf(Get(chosen.values, values.size())), BitsOf({values.begin(), values.end()}));
+    const auto momenta = twin.selector.momenta();
+    ASSERT_EQ(chosen.momenta != nullptr, with.gives_momenta && with.momentum);
+    if (chosen.momenta != nullptr) {
+      ExpectSameBits(Get(chosen.momenta, momenta.size()), {momenta.begin(), momenta.end()}, "what u was");
+    }
     ExpectSameBits(Get(twin.there.velocity, twin.v.size()), twin.v, "v");
     if (with.momentum) {
       ExpectSameBits(Get(twin.there.momentum, twin.u.size()), twin.u, "u");
@@ -479,6 +461,9 @@ TEST_P(GpuDgcTest, ChoosesAndKeepsWhatTheCpuDoes) {
   Run({.counts = {}, .sparsity = 0.9}, 1, 8);
   Run({.counts = {700, 2000, 3}, .sparsity = 0, .momentum = false, .clear = true}, 4, 9);
   Run({.counts = {20'001}, .sparsity = 0}, 3, 10);
+  Run({.counts = counts, .sparsity = 0.97, .gives_momenta = true}, 5, 11);
+  Run({.counts = counts, .sparsity = 0.97, .masked = false, .gives_momenta = true}, 5, 12);
+  Run({.counts = counts, .sparsity = 0.97, .momentum = false, .gives_momenta = true}, 2, 13);
   EXPECT_GT(rescans_, 20);  // at first lists overflow, and after the large gradients they are too short
 }
 

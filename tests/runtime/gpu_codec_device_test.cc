@@ -62,6 +62,41 @@ class GpuCodecDeviceTest : public testing::Test {
     }
   }
 
+  // Exchanges the same gradients of all ranks, three times, on the host and on GPUs: results and what is kept are the
+  // same, and so many calls are made on GPUs.
+  void ExpectTheHosts(const Compression& compression, const ExchangeSettings& settings, int ranks, int calls) {
+    std::vector<int> hosts(static_cast<size_t>(ranks));
+    std::iota(hosts.begin(), hosts.end(), 0);
+    ExchangeWorld on_host(compression, settings, hosts);
+    ExchangeWorld on_gpu(compression, settings, hosts, nullptr,
+                         [&](int rank) { return MakeGpuDevice(opened_, stream_, rank, kTimeout); });
+    for (int step = 1; step <= 3; ++step) {
+      for (ExchangeWorld* const world : {&on_host, &on_gpu}) {
+        for (int rank = 0; rank < ranks; ++rank) {
+          for (const size_t tensor : {0, 1}) {
+            const auto values = world->values(rank, tensor);
+            std::ranges::copy(ValuesOf(std::ssize(values), step * ranks + rank), values.begin());
+          }
+        }
+        world->BeginStep(step);
+        ASSERT_THAT(world->Exchange({0, 1}), IsOk());
+        gpu_->Free(nullptr);
+      }
+      for (int rank = 0; rank < ranks; ++rank) {
+        for (const size_t tensor : {0, 1}) {
+          EXPECT_TRUE(std::ranges::equal(on_gpu.values(rank, tensor), on_host.values(rank, tensor))) << rank;
+        }
+        EXPECT_TRUE(StateOf(on_gpu, rank) == StateOf(on_host, rank)) << rank;
+      }
+      EXPECT_EQ(on_gpu.calls(), calls);
+    }
+  }
+
+  // Memory of the fake GPU is the host's.
+  static std::vector<std::byte> StateOf(ExchangeWorld& world, int rank) {
+    return MakeHostDevice()->Save(world.exchange(rank).state()).value();
+  }
+
   // An exchange of one rank: calls are copies.
   absl::Status Run(CompressedExchange& exchange, ExchangePart part) {
     if (absl::Status begun = exchange.Begin(std::move(part)); !begun.ok()) return begun;
@@ -107,7 +142,9 @@ TEST_F(GpuCodecDeviceTest, WhatGoesDenseTakesAlongWhatWasKept) {
   for (const Compression& compression :
        {Compression(Int8{}), Compression(Ternary{}), Compression(TopK{.sparsity = 0.9}),
         Compression(RandomK{.sparsity = 0.8}), Compression(Dgc{.sparsity = 0.9}),
-        Compression(Dgc{.sparsity = 0.95, .values = ValueType::kF16})}) {
+        Compression(Dgc{.sparsity = 0.95, .values = ValueType::kF16}),
+        Compression(TopK{.sparsity = 0.9, .values = ValueType::kF16, .global = true}),
+        Compression(Dgc{.sparsity = 0.9, .global = true})}) {
     SCOPED_TRACE(std::string(CompressionName(compression)));
     std::vector<std::vector<float>> results[2];
     std::vector<std::byte> saved[2];
@@ -172,37 +209,35 @@ TEST_F(GpuCodecDeviceTest, WhatGoesDenseTakesNoMemoryWithoutMomentum) {
 
 // On GPUs there are no regions: all ranks add up what all have sent, as so many would on hosts that were told to.
 TEST_F(GpuCodecDeviceTest, ManyRanksAddUpAllPayloads) {
-  constexpr int kRanks = kMostGathered + 2;
-  std::vector<int> hosts(kRanks);
-  std::iota(hosts.begin(), hosts.end(), 0);
   ExchangeSettings settings = Settings();
   settings.most_gathered = std::numeric_limits<int>::max();
   for (const Compression& compression :
        {Compression(Dgc{.sparsity = 0.9, .values = ValueType::kBF16}), Compression(Int4{}),
         Compression(TopK{.sparsity = 0.99}), Compression(RandomK{.sparsity = 0.95})}) {
-    ExchangeWorld on_host(compression, settings, hosts);
-    ExchangeWorld on_gpu(compression, settings, hosts, nullptr,
-                         [&](int rank) { return MakeGpuDevice(opened_, stream_, rank, kTimeout); });
-    for (int step = 1; step <= 3; ++step) {
-      for (ExchangeWorld* const world : {&on_host, &on_gpu}) {
-        for (int rank = 0; rank < kRanks; ++rank) {
-          for (const size_t tensor : {0, 1}) {
-            const auto values = world->values(rank, tensor);
-            std::ranges::copy(ValuesOf(std::ssize(values), step * kRanks + rank), values.begin());
-          }
-        }
-        world->BeginStep(step);
-        ASSERT_THAT(world->Exchange({0, 1}), IsOk());
-        gpu_->Free(nullptr);
-      }
-      for (int rank = 0; rank < kRanks; ++rank) {
-        for (const size_t tensor : {0, 1}) {
-          EXPECT_TRUE(std::ranges::equal(on_gpu.values(rank, tensor), on_host.values(rank, tensor))) << rank;
-        }
-      }
-      EXPECT_EQ(on_gpu.calls(), 2);
+    ASSERT_NO_FATAL_FAILURE(ExpectTheHosts(compression, settings, kMostGathered + 2, 2));
+  }
+}
+
+// But where the choice is global, for which there are five calls.
+TEST_F(GpuCodecDeviceTest, SumsOfAGlobalChoiceAreAddedUpByRegions) {
+  for (const int ranks : {2, kMostGathered + 2}) {
+    for (const Compression& compression :
+         {Compression(TopK{.sparsity = 0.95, .global = true}), Compression(Dgc{.sparsity = 0.9, .global = true}),
+          Compression(Dgc{.sparsity = 0.95, .nesterov = true, .values = ValueType::kF16, .global = true})}) {
+      ASSERT_NO_FATAL_FAILURE(ExpectTheHosts(compression, Settings(), ranks, 5));
     }
   }
+}
+
+TEST_F(GpuCodecDeviceTest, NoRoomForSumsEndsTheExchange) {
+  const Gradients gradients = Make(*device_);
+  Put(gradients, 1);
+  const auto exchange = *MakeCompressedExchange(TopK{.sparsity = 0.9, .global = true}, Settings(), device_);
+  exchange->BeginStep(1, 0);
+  gpu_->FailAllocate(absl::ResourceExhaustedError("none is left"), 2);  // besides what chooses, and what is sent
+  EXPECT_THAT(Run(*exchange, gradients.part()),
+              MatchesStatus(StatusCode::kResourceExhausted, "bytes of compressed gradients: none is left"));
+  gpu_->FailAllocate(absl::OkStatus());
 }
 
 TEST_F(GpuCodecDeviceTest, AParcelThatCannotGrowStaysAsItIs) {

@@ -94,10 +94,12 @@ TEST(GpuCompressionFailure, AGpuThatHangsEndsTheStep) {
     Compression compression;
     std::string awaited;
   };
-  for (const auto& [compression, awaited] : {Case{Int8{}, "GPU 0 of rank 1 had not brought compressed gradients"},
-                                             Case{Dgc{.sparsity = 0.9}, "GPU 0 of rank 1 had not brought compressed"},
-                                             Case{Dgc{.clip = 1}, "GPU 0 of rank 1 had not looked at all gradients"},
-                                             Case{kRefusing, "GPU 0 of rank 1 had not looked at all gradients"}}) {
+  for (const auto& [compression, awaited] :
+       {Case{Int8{}, "GPU 0 of rank 1 had not brought compressed gradients"},
+        Case{Dgc{.sparsity = 0.9}, "GPU 0 of rank 1 had not brought compressed"},
+        Case{Dgc{.sparsity = 0.9, .global = true}, "GPU 0 of rank 1 had not brought"},
+        Case{Dgc{.clip = 1}, "GPU 0 of rank 1 had not looked at all gradients"},
+        Case{kRefusing, "GPU 0 of rank 1 had not looked at all gradients"}}) {
     RunOnGpus({2}, 1, [&, &compression = compression, &awaited = awaited](GpuRank& rank) {
       rank.Meet();
       auto reducer =
@@ -119,7 +121,8 @@ TEST(GpuCompressionFailure, AGpuThatHangsEndsTheStep) {
 }
 
 TEST(GpuCompressionFailure, AGpuThatFailsEndsTheStepOnAllRanks) {
-  for (const Compression& compression : {Compression(Fp16{}), Compression(TopK{.sparsity = 0.9})}) {
+  for (const Compression& compression : {Compression(Fp16{}), Compression(TopK{.sparsity = 0.9}),
+                                         Compression(TopK{.sparsity = 0.9, .sampled = true, .global = true})}) {
     RunOnGpus({2}, 1, [&](GpuRank& rank) {
       auto reducer = StartOn(rank, {.compression = compression, .always_compress = true});
       ASSERT_THAT(StepOf(*reducer), IsOk());

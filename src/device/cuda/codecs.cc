@@ -76,6 +76,16 @@ class CudaCodecs final : public GpuCodecs {
               "adding up elements by lot");
   }
 
+  absl::Status PutElements(const kernels::ElementList& list, float* to, Stream stream) override {
+    return On([&](cudaStream_t on) { return LaunchPutElements(list, to, multiprocessors_, on); }, stream,
+              "putting sums in place");
+  }
+
+  absl::Status TakeBack(const kernels::ReturnedList& returned, Stream stream) override {
+    return On([&](cudaStream_t on) { return LaunchTakeBack(returned, multiprocessors_, on); }, stream,
+              "taking elements back");
+  }
+
  private:
   // What one launch takes, and what is left for the next.
   template <typename Task>

@@ -1,9 +1,10 @@
-// Deep gradient compression: device/kernels/dgc.h and select.h, launched.
+// Deep gradient compression: device/kernels/dgc.h, sample.h and select.h, launched.
 #include <algorithm>
 
 #include "device/cuda/launch.cuh"
 #include "device/cuda/team.cuh"
 #include "device/kernels/dgc.h"
+#include "device/kernels/sample.h"
 #include "device/kernels/select.h"
 
 namespace gyre::device::cuda {
@@ -17,6 +18,19 @@ using kernels::kTileThreads;
 constexpr int kChoosers = 1024;  // threads that look for one tensor's k-th key
 constexpr int kWarps = 8;        // of a block whose warps have a tile each
 constexpr int kBlocksPerMultiprocessor = 4;
+constexpr unsigned kDrawers = 64;  // blocks for each tensor's sample
+
+template <class Element>
+__global__ void __launch_bounds__(kTileThreads) Draw(DgcTable table, DgcStep step) {
+  kernels::DrawShare<Element>(table, step, blockIdx.x, int64_t{blockIdx.y} * kTileThreads + threadIdx.x,
+                              int64_t{gridDim.y} * kTileThreads);
+}
+
+__global__ void __launch_bounds__(kChoosers) Threshold(DgcTable table) {
+  __shared__ kernels::SelectShared<Block<kChoosers>> shared;
+  Block<kChoosers> team;
+  kernels::SetThreshold(team, table, blockIdx.x, shared);
+}
 
 template <class Element, bool kMomentum>
 __global__ void __launch_bounds__(kTileThreads, kBlocksPerMultiprocessor) Accumulate(DgcTable table, DgcStep step) {
@@ -62,8 +76,12 @@ __global__ void __launch_bounds__(kWarps * 32) EmitTiles(DgcTable table, DgcStep
 }
 
 template <class Element>
-void LaunchPass(const DgcTable& table, bool momentum, const DgcStep& step, unsigned blocks, cudaStream_t stream) {
-  if (momentum) {
+void LaunchPass(const DgcTable& table, const DgcStep& step, unsigned blocks, cudaStream_t stream) {
+  if (table.sampled && step.select) {
+    Draw<Element><<<dim3(table.tensor_count, kDrawers), kTileThreads, 0, stream>>>(table, step);
+    Threshold<<<table.tensor_count, kChoosers, 0, stream>>>(table);
+  }
+  if (table.momentum) {
     Accumulate<Element, true><<<blocks, kTileThreads, 0, stream>>>(table, step);
   } else {
     Accumulate<Element, false><<<blocks, kTileThreads, 0, stream>>>(table, step);
@@ -77,9 +95,9 @@ cudaError_t LaunchSelectLargest(const DgcTable& table, DType gradients, const Dg
   if (table.tile_count == 0) return cudaSuccess;
   const unsigned blocks = std::min(table.tile_count, static_cast<unsigned>(multiprocessors) * kBlocksPerMultiprocessor);
   switch (gradients) {
-    case DType::kF16: LaunchPass<kernels::HalfElement>(table, table.momentum, step, blocks, stream); break;
-    case DType::kBF16: LaunchPass<kernels::BrainElement>(table, table.momentum, step, blocks, stream); break;
-    default: LaunchPass<kernels::FloatElement>(table, table.momentum, step, blocks, stream); break;
+    case DType::kF16: LaunchPass<kernels::HalfElement>(table, step, blocks, stream); break;
+    case DType::kBF16: LaunchPass<kernels::BrainElement>(table, step, blocks, stream); break;
+    default: LaunchPass<kernels::FloatElement>(table, step, blocks, stream); break;
   }
   if (!step.select) return cudaGetLastError();
   const unsigned tensors = table.tensor_count, tiles = (table.tile_count + kWarps - 1) / kWarps;

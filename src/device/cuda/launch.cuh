@@ -80,4 +80,7 @@ cudaError_t LaunchTakeRandom(const kernels::RandomChoice& choice, float* values,
 cudaError_t LaunchAddRandom(const kernels::RandomChoice& choice, const float* from, float scale, float* sum,
                             int multiprocessors, cudaStream_t stream);
 
+cudaError_t LaunchPutElements(const kernels::ElementList& list, float* to, int multiprocessors, cudaStream_t stream);
+cudaError_t LaunchTakeBack(const kernels::ReturnedList& returned, int multiprocessors, cudaStream_t stream);
+
 }  // namespace gyre::device::cuda

@@ -2,15 +2,17 @@
 // GPU, and the pass over gradients and accumulators. select.h has what comes after it.
 //
 // A step is a row of kernels, which the host queues without looking at anything in between:
+//   DrawShare, SetThreshold (sample.h), where thresholds come from samples
 //   AccumulateTile   u, v and g are read and u, v written once; what is above a tensor's threshold is moved to a list
-//   ChooseKth        finds a list's k-th largest, and the next step's threshold; or that the list is too long for one
+//   ChooseKth        finds a list's k-th largest, and the next step's threshold; or that all of it is chosen, which is
+//                    above a sample's threshold and no more than 2 k; or that the list is too long for one
 //                    block, or will not do (too few, or no place for all), and then
 //   CountKeys, NarrowKth   three times: the k-th largest of the list, or of all of v, by all blocks. Otherwise they
 //                    return at once.
 //   CountKept, PlaceKept, EmitKept   the k largest in the order of positions; the list's others are put back
 //
 // What is chosen, and every bit of u and v but the payloads of NaNs, is what compression::Selector::SelectLargest
-// chooses and leaves on the CPU.
+// (or, with a sample, SelectAbove) chooses and leaves on the CPU.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +25,6 @@ namespace gyre::device::kernels {
 constexpr int kTileThreads = 256;
 constexpr int kTilePacks = 2;  // of 4 elements, a thread: of more, not all would stay in registers
 constexpr uint32_t kTileElements = kTileThreads * kTilePacks * 4;
-constexpr uint32_t kBins = 2048;
 
 enum class DgcCounts : uint32_t { kNothing, kList, kAll };  // what CountKeys counts of a tensor
 
@@ -63,10 +64,14 @@ struct DgcTensor {
 
   uint32_t* selected_indices;  // the outcome, ascending
   float* selected_values;
+  float* selected_momenta;  // what u was there; null: nobody asks
 
   uint32_t first_tile, tiles;
-  uint32_t* bins;  // kBins, all 0 between steps
+  uint32_t* bins;  // kBins (kth.h), all 0 between steps
   DgcState* state;
+
+  uint32_t* sample;  // keys; null: the threshold is the step before's guess
+  uint32_t sample_count, sample_rank;
 };
 
 struct DgcTileRef {
@@ -91,6 +96,7 @@ struct DgcTable {
   uint32_t* counted;  // how many tensors CountKeys has something to do for
   uint32_t tensor_count, tile_count;
   bool momentum;  // whether the tensors have it: all or none
+  bool sampled;   // likewise
 };
 
 struct DgcStep {
@@ -101,6 +107,7 @@ struct DgcStep {
   bool masked = true;  // u is cleared where v is chosen
   bool clear = false;  // gradients are set to 0
   bool select = true;  // false: only accumulates
+  uint64_t seed = 0;   // of samples
 };
 
 // One element: as StepOne of src/compression/accumulate_kernels-inl.h.

@@ -8,49 +8,10 @@
 #include <cstdint>
 
 #include "device/kernels/dgc.h"
+#include "device/kernels/kth.h"
 #include "device/kernels/team.h"
 
 namespace gyre::device::kernels {
-
-template <class Team>
-struct SelectShared {
-  SumShared<Team> sum;
-  uint32_t bins[kBins];
-  uint32_t bin, larger;  // the bin that has the wanted key; how many keys are in bins above
-};
-
-constexpr uint32_t kBinBits = 11;
-static_assert(kBins == 1u << kBinBits);
-constexpr uint32_t kKeyBits = 31;
-constexpr uint32_t kOwnKeys = 16;  // of a short list, a thread
-
-// Keys of [base, base + 2^width) go into bins of 2^shift.
-GYRE_GPU inline uint32_t ShiftOf(uint32_t width) {
-  return width > kBinBits ? width - kBinBits : 0;
-}
-
-// Finds the bin whose keys include the rank-th largest (1 the largest) of all that were counted: shared.bin, and in
-// shared.larger how many are in bins above it. REQUIRES: rank is at least 1, and no more than were counted.
-template <class Team>
-GYRE_GPU void PickBin(Team& team, const uint32_t* bins, uint32_t rank, SelectShared<Team>& shared) {
-  constexpr uint32_t kEach = kBins / Team::kThreads;
-  Local<Team, uint32_t> own, larger;
-  const auto bin_of = [](int thread, uint32_t i) { return kBins - 1 - (static_cast<uint32_t>(thread) * kEach + i); };
-  team.Do([&](int thread) {
-    uint32_t sum = 0;
-    for (uint32_t i = 0; i < kEach; ++i) sum += bins[bin_of(thread, i)];
-    own[thread] = larger[thread] = sum;
-  });
-  ExclusiveSum(team, larger, shared.sum);
-  team.Each([&](int thread) {
-    uint32_t above = larger[thread];
-    if (above >= rank || above + own[thread] < rank) return;
-    uint32_t i = 0;
-    for (; above + bins[bin_of(thread, i)] < rank; ++i) above += bins[bin_of(thread, i)];
-    shared.bin = bin_of(thread, i);
-    shared.larger = above;
-  });
-}
 
 // Of one tensor.
 GYRE_GPU inline uint32_t KeptCount(double sparsity, int64_t count) {
@@ -94,45 +55,6 @@ GYRE_GPU inline void Settle(DgcState& state, uint32_t kth, uint32_t larger) {
   GuessThreshold(state);
 }
 
-// The rank-th largest key of `count` values: keys in ever narrower intervals are counted in bins. Leaves it in `kth`,
-// and how many are above it in `larger`. REQUIRES: 1 <= rank <= count <= kOwnKeys * Team::kThreads
-template <class Team>
-GYRE_GPU void FindKth(Team& team, const float* values, uint32_t count, uint32_t rank, uint32_t& kth, uint32_t& larger,
-                      SelectShared<Team>& shared) {
-  struct Keys {
-    uint32_t at[kOwnKeys];
-  };
-  Local<Team, Keys> own;
-  team.Do([&](int thread) {
-    GYRE_GPU_UNROLL
-    for (uint32_t k = 0; k < kOwnKeys; ++k) {
-      const uint32_t i = k * Team::kThreads + static_cast<uint32_t>(thread);
-      own[thread].at[k] = i < count ? Key(values[i]) : ~0u;  // which lies in no interval
-    }
-  });
-  uint32_t base = 0, width = kKeyBits;
-  larger = 0;
-  for (;;) {
-    const uint32_t shift = ShiftOf(width);
-    team.Each([&](int thread) {
-      for (auto i = static_cast<uint32_t>(thread); i < kBins; i += Team::kThreads) shared.bins[i] = 0;
-    });
-    team.Each([&](int thread) {
-      GYRE_GPU_UNROLL
-      for (uint32_t k = 0; k < kOwnKeys; ++k) {
-        const uint32_t offset = own[thread].at[k] - base;  // of keys below base: huge
-        if (offset >> width == 0) Team::Add(&shared.bins[offset >> shift], 1u);
-      }
-    });
-    PickBin(team, shared.bins, rank - larger, shared);
-    larger += shared.larger;
-    base += shared.bin << shift;
-    if (shift == 0) break;
-    width = shift;
-  }
-  kth = base;
-}
-
 // For tensor `number`: whether its list will do, and what of it is chosen, or that CountKeys is to find out. A Team of
 // any size from 32 to kBins.
 template <class Team>
@@ -141,8 +63,9 @@ GYRE_GPU void ChooseKth(Team& team, const DgcTable& table, const DgcStep& step, 
   const DgcTensor tensor = table.tensors[number];
   DgcState& state = *tensor.state;
   const uint32_t k = KeptCount(step.sparsity, tensor.count), seen = state.seen;
-  const bool few = seen < k;
-  const bool rescan = seen > tensor.capacity || (few && state.threshold > 0);
+  const bool sampled = tensor.sample != nullptr;
+  const bool few = sampled ? seen <= uint64_t{2} * k : seen < k;  // then all of the list is chosen
+  const bool rescan = seen > tensor.capacity || (few && !sampled && state.threshold > 0);
   const bool many = !rescan && !few && seen > kOwnKeys * Team::kThreads;
   team.Each([&](int thread) {
     if (thread != 0) return;
@@ -154,7 +77,7 @@ GYRE_GPU void ChooseKth(Team& team, const DgcTable& table, const DgcStep& step, 
       state.base = 0;
       state.width = kKeyBits;
       state.rank = k;
-    } else if (few) {  // all that is not 0 is in the list
+    } else if (few) {  // all that is to be chosen is in the list
       state.kth = state.ties = 0;
       state.selected = seen;
       state.threshold = state.previous = 0;
@@ -401,6 +324,9 @@ GYRE_GPU void EmitKept(Team& team, const DgcTable& table, const DgcStep& step, u
         const uint32_t to = place + CountBits(keep[thread] & Before(thread));
         tensor.selected_indices[to] = index;
         tensor.selected_values[to] = values[thread];
+        if (tensor.selected_momenta != nullptr) {
+          tensor.selected_momenta[to] = source.momenta == nullptr ? tensor.momentum[index] : source.momenta[at];
+        }
         if (source.indices != nullptr) return;  // the pass has cleared it
         tensor.velocity[index] = 0;
         if (tensor.momentum != nullptr && step.masked) tensor.momentum[index] = 0;
