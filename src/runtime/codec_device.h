@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "compression/payload.h"
 #include "compression/state.h"
+#include "device/kernels/low_rank.h"
 #include "gyre/compression.h"
 #include "gyre/tensor.h"
 #include "runtime/compression_cost.h"
@@ -89,6 +90,10 @@ class CodecDevice {
     return DequantizeAdd(compression::PayloadKind::kF32, std::as_bytes(values).data(), std::ssize(values), scale,
                          sum.data());
   }
+
+  // As compression::RunPass, of matrices that are there and share no memory; what is in `parts` is no matter.
+  virtual absl::Status RunPass(device::kernels::LowRankPass pass,
+                               std::span<const device::kernels::LowRankMatrix> matrices) = 0;
 
   // The codecs of a sparse exchange; the object outlives it.
   virtual absl::StatusOr<std::unique_ptr<SparseEncoder>> MakeSparseEncoder(const Compression& compression,

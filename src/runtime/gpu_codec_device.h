@@ -43,6 +43,8 @@ class GpuCodecDevice final : public CodecDevice {
                              float* sum) override;
   absl::Status Zero(std::span<float> values) override;
   absl::Status Move(std::span<float> values, std::span<float> sum) override;
+  absl::Status RunPass(device::kernels::LowRankPass pass,
+                       std::span<const device::kernels::LowRankMatrix> matrices) override;
   absl::StatusOr<std::unique_ptr<SparseEncoder>> MakeSparseEncoder(const Compression& compression,
                                                                    const ExchangeSettings& settings,
                                                                    const HostPieces& pieces) override;

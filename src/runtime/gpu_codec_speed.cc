@@ -50,7 +50,8 @@ class Alone {
       ASSIGN_OR_RETURN(const Times times, Run(kFirstStep + sample));
       if (sample == 0) continue;
       // Quantised, sums are encoded as well, and decoded once more.
-      const double decode = IsSparse(compression) ? times.rest : std::max(0.0, times.rest - times.first) / 2;
+      const bool quantised = !IsSparse(compression) && !std::holds_alternative<PowerSgd>(compression);
+      const double decode = quantised ? std::max(0.0, times.rest - times.first) / 2 : times.rest;
       best.encode = std::min(best.encode, times.first / kCount);
       best.decode = std::min(best.decode, decode / kCount);
     }
@@ -76,7 +77,7 @@ class Alone {
       RETURN_IF_ERROR(Await());
       if (times.first == 0) times.first = SecondsSince(begin);
       if (!call) break;
-      std::memcpy(call->out.data, call->in.data, static_cast<size_t>(call->in.bytes()));
+      std::memmove(call->out.data, call->in.data, static_cast<size_t>(call->in.bytes()));  // they may be the same
     }
     RETURN_IF_ERROR(device_->AwaitQueued(deadline_));
     times.rest = SecondsSince(begin) - times.first;

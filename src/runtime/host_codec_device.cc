@@ -4,6 +4,7 @@
 
 #include "compression/accumulate.h"
 #include "compression/large_buffer.h"
+#include "compression/power_sgd.h"
 #include "compression/quantize.h"
 #include "runtime/codec_device.h"
 #include "runtime/host_sparse_encoder.h"
@@ -63,6 +64,12 @@ class HostDevice final : public CodecDevice {
       sum[i] += values[i];
       values[i] = 0;
     }
+    return absl::OkStatus();
+  }
+
+  absl::Status RunPass(device::kernels::LowRankPass pass,
+                       std::span<const device::kernels::LowRankMatrix> matrices) override {
+    for (const auto& matrix : matrices) compression::RunPass(pass, matrix);
     return absl::OkStatus();
   }
 

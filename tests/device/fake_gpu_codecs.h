@@ -31,6 +31,8 @@ class FakeGpuCodecs final : public GpuCodecs {
   absl::Status TakeRandom(const kernels::RandomChoice& choice, float* values, float* to, Stream stream) override;
   absl::Status AddRandom(const kernels::RandomChoice& choice, const float* from, float scale, float* sum,
                          Stream stream) override;
+  absl::Status LowRank(kernels::LowRankPass pass, std::span<const kernels::LowRankMatrix> matrices,
+                       Stream stream) override;
 
  private:
   const Queue queue_;

@@ -44,31 +44,6 @@ struct SparseCase {
 
 class GpuCodecsTest : public GpuUnderTest {
  protected:
-  // Memory on the GPU with these elements, `offset` elements behind an aligned place.
-  template <typename T>
-  T* Put(const std::vector<T>& elements, size_t offset = 0) {
-    const auto memory = gpu_->Allocate(static_cast<int64_t>((elements.size() + offset) * sizeof(T)));
-    EXPECT_TRUE(memory.ok()) << memory.status();
-    allocated_.push_back(*memory);
-    T* const at = static_cast<T*>(*memory) + offset;
-    Set(at, elements);
-    return at;
-  }
-
-  template <typename T>
-  void Set(T* at, const std::vector<T>& elements) {
-    EXPECT_THAT(gpu_->Copy(at, elements.data(), static_cast<int64_t>(elements.size() * sizeof(T)), nullptr), IsOk());
-    EXPECT_THAT(gpu_->Synchronize(nullptr), IsOk());
-  }
-
-  template <typename T>
-  std::vector<T> Get(const T* from, size_t count) {
-    std::vector<T> got(count);
-    EXPECT_THAT(gpu_->Copy(got.data(), from, static_cast<int64_t>(count * sizeof(T)), nullptr), IsOk());
-    EXPECT_THAT(gpu_->Synchronize(nullptr), IsOk());
-    return got;
-  }
-
   std::vector<std::byte> Written(const SparseCase& with, ValueType type);
 };
 

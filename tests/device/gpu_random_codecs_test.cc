@@ -23,25 +23,7 @@ namespace {
 using support::IsOk;
 using support::MatchesStatus;
 
-class GpuRandomCodecsTest : public GpuUnderTest {
- protected:
-  float* Put(const std::vector<float>& values) {
-    const auto bytes = static_cast<int64_t>(values.size() * sizeof(float));
-    const auto memory = gpu_->Allocate(bytes);
-    EXPECT_TRUE(memory.ok()) << memory.status();
-    allocated_.push_back(*memory);
-    EXPECT_THAT(gpu_->Copy(*memory, values.data(), bytes, nullptr), IsOk());
-    EXPECT_THAT(gpu_->Synchronize(nullptr), IsOk());
-    return static_cast<float*>(*memory);
-  }
-
-  std::vector<float> Get(const float* from, size_t count) {
-    std::vector<float> got(count);
-    EXPECT_THAT(gpu_->Copy(got.data(), from, static_cast<int64_t>(count * sizeof(float)), nullptr), IsOk());
-    EXPECT_THAT(gpu_->Synchronize(nullptr), IsOk());
-    return got;
-  }
-};
+class GpuRandomCodecsTest : public GpuUnderTest {};
 
 std::vector<float> ValuesOf(int64_t count) {
   std::vector<float> values(static_cast<size_t>(count));

@@ -1,8 +1,8 @@
 // Which GPUs this build's tests know.
 #pragma once
 
-#include <gtest/gtest.h>
-
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -10,6 +10,9 @@
 
 #include "absl/status/statusor.h"
 #include "device/gpu.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "support/status_matchers.h"
 
 namespace gyre::device {
 
@@ -29,6 +32,32 @@ class GpuUnderTest : public testing::TestWithParam<std::string> {
 
   void TearDown() override {
     for (void* memory : allocated_) gpu_->Free(memory);
+  }
+
+  // Memory on the GPU with these elements, `offset` elements behind an aligned place. It and what follows wait.
+  template <typename T>
+  T* Put(const std::vector<T>& elements, size_t offset = 0) {
+    const auto memory = gpu_->Allocate(static_cast<int64_t>((elements.size() + offset) * sizeof(T)));
+    EXPECT_TRUE(memory.ok()) << memory.status();
+    allocated_.push_back(*memory);
+    T* const at = static_cast<T*>(*memory) + offset;
+    Set(at, elements);
+    return at;
+  }
+
+  template <typename T>
+  void Set(T* at, const std::vector<T>& elements) {
+    const auto bytes = static_cast<int64_t>(elements.size() * sizeof(T));
+    EXPECT_THAT(gpu_->Copy(at, elements.data(), bytes, nullptr), support::IsOk());
+    EXPECT_THAT(gpu_->Synchronize(nullptr), support::IsOk());
+  }
+
+  template <typename T>
+  std::vector<T> Get(const T* from, size_t count) {
+    std::vector<T> got(count);
+    EXPECT_THAT(gpu_->Copy(got.data(), from, static_cast<int64_t>(count * sizeof(T)), nullptr), support::IsOk());
+    EXPECT_THAT(gpu_->Synchronize(nullptr), support::IsOk());
+    return got;
   }
 
   std::shared_ptr<Gpu> gpu_;

@@ -124,6 +124,9 @@ const std::vector<Case> kCases = {
     {"TopKOfAll", TopK{.sparsity = 0, .values = ValueType::kBF16}},
     {"TopKInHalves", TopK{.sparsity = 0.95, .values = ValueType::kF16}},
     {"RandomK", RandomK{.sparsity = 0.9, .seed = 7}},
+    {"PowerSgd", PowerSgd{.rank = 1}},
+    {"PowerSgdOfTwo", PowerSgd{.rank = 2}},
+    {"PowerSgdOfMany", PowerSgd{.rank = 20}},  // which thins but one of the gradients
     {"Dgc", Dgc{.sparsity = 0.9}},
     {"DgcInBrains", Dgc{.sparsity = 0.97, .values = ValueType::kBF16}},
     {"DgcNesterov", Dgc{.sparsity = 0.9, .nesterov = true, .factor_masking = false}},
@@ -172,12 +175,13 @@ TEST_P(GpuCompressionTest, GoesOnFromItsStateOnEither) {
     ASSERT_THAT(second.host->RestoreCompression(all), IsOk());
     EXPECT_TRUE(second.gpu->SaveCompression() == saved);
     const bool steps_differ = std::holds_alternative<Ternary>(options.compression.value()) ||
-                              std::holds_alternative<RandomK>(options.compression.value());
+                              std::holds_alternative<RandomK>(options.compression.value()) ||
+                              std::holds_alternative<PowerSgd>(options.compression.value());
     const auto* const dgc = std::get_if<Dgc>(&*options.compression);
-    Results went_on, began_anew;
+    Results went_on, began_anew;  // lots, and warm-ups, go by a step's number; Qs are not saved
     ASSERT_NO_FATAL_FAILURE(first.Step(4, &went_on));
     ASSERT_NO_FATAL_FAILURE(second.Step(4, &began_anew));
-    if (steps_differ || (dgc != nullptr && dgc->warmup_steps > 0)) return;  // lots, and warm-ups, go by a step's number
+    if (steps_differ || (dgc != nullptr && dgc->warmup_steps > 0)) return;
     EXPECT_EQ(went_on, began_anew);
   });
 }
@@ -187,7 +191,8 @@ INSTANTIATE_TEST_SUITE_P(Codecs, GpuCompressionTest, testing::ValuesIn(kCases),
 
 TEST(GpuCompression, MicroBatchesAddUpFirst) {
   for (const Compression& compression :
-       {Compression(Int8{}), Compression(Dgc{.sparsity = 0.9}), Compression(Dgc{.sparsity = 0.9, .clip = 6})}) {
+       {Compression(Int8{}), Compression(PowerSgd{.rank = 2}), Compression(Dgc{.sparsity = 0.9}),
+        Compression(Dgc{.sparsity = 0.9, .clip = 6})}) {
     RunOnGpus({2}, 6, [&](GpuRank& rank) {
       Twins twins(rank);
       ASSERT_THAT(twins.Start({.accumulate = 2, .compression = compression, .always_compress = true}), IsOk());
@@ -213,7 +218,8 @@ TEST(GpuCompression, WhatIsDroppedIsNotInTheNorm) {
 
 // What becomes of it is for the model to say; whatever it says, nothing is lost, and all ranks have the same.
 TEST(GpuCompression, ByCostAllRanksDoTheSame) {
-  for (const Compression& compression : {Compression(Int8{}), Compression(Dgc{.sparsity = 0.9, .momentum = 0})}) {
+  for (const Compression& compression :
+       {Compression(Int8{}), Compression(PowerSgd{.rank = 2}), Compression(Dgc{.sparsity = 0.9, .momentum = 0})}) {
     RunOnGpus({1, 1}, 7, [&](GpuRank& rank) {
       auto reducer = *GradientReducer::Create(rank.world(), {.compression = compression});
       ASSERT_THAT(reducer->Register("layer", kShapes[0], DType::kF32, rank.device()), IsOk());
@@ -247,6 +253,23 @@ TEST(GpuCompression, GoesDenseWithinAHostUnlessForced) {
   });
 }
 
+// Of PowerSgd it reaches all ranks, and what is kept, and the next steps, are as on the host.
+TEST(GpuCompression, PowerSgdForgetsWhatIsNotFinite) {
+  RunOnGpus({2}, 9, [](GpuRank& rank) {
+    Twins twins(rank);
+    ASSERT_THAT(twins.Start({.compression = PowerSgd{.rank = 2}, .always_compress = true}), IsOk());
+    for (int64_t step = 1; step <= 5; ++step) {
+      twins.spoils = step == 2 && rank.rank == 1;
+      ASSERT_NO_FATAL_FAILURE(twins.Give(step));
+      ASSERT_THAT(twins.host->Wait(), IsOk());
+      ASSERT_THAT(twins.gpu->Wait(), IsOk());
+      EXPECT_TRUE(twins.gpu->SaveCompression() == twins.host->SaveCompression()) << step;
+      if (step == 2) continue;
+      ASSERT_NO_FATAL_FAILURE(twins.Compare());
+    }
+  });
+}
+
 TEST(GpuCompression, NotFiniteIsSkippedByAllAlike) {
   RunOnGpus({2}, 1, [](GpuRank& rank) {
     auto reducer = *GradientReducer::Create(rank.world(),
@@ -274,8 +297,7 @@ TEST(GpuCompression, WhatThereIsNotIsRefusedWithWords) {
       return reducer->Start();
     };
     const auto unimplemented = [](const char* what) { return MatchesStatus(StatusCode::kUnimplemented, what); };
-    EXPECT_THAT(start(PowerSgd{}), unimplemented("does not have powersgd: it has fp16"));
-    EXPECT_THAT(start(TopK{.sampled = true}), unimplemented("by a sample"));
+    EXPECT_THAT(start(TopK{.sampled = true}), unimplemented("does not have topk by a sample: it has fp16"));
     EXPECT_THAT(start(TopK{.global = true}), unimplemented("a global choice"));
     EXPECT_THAT(start(Dgc{.global = true}), unimplemented("a global choice"));
   });
