@@ -54,7 +54,8 @@ absl::StatusOr<std::vector<const Case*>> Choose(const Cases& cases, std::string_
 }
 
 absl::Status AddAll(Cases& cases) {
-  for (const auto add : {AddPacking, AddReductions, AddScans, AddUpdates, AddQuantizers, AddSelections, AddSparse}) {
+  for (const auto add :
+       {AddPacking, AddReductions, AddScans, AddUpdates, AddQuantizers, AddSelections, AddSparse, AddLowRank}) {
     RETURN_IF_ERROR(add(cases));
   }
   return cases.gpu().Synchronize(cases.stream());

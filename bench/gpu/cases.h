@@ -129,4 +129,7 @@ absl::Status AddSelections(Cases& cases);
 // they go as bitmaps.
 absl::Status AddSparse(Cases& cases);
 
+// What PowerSGD does with a matrix.
+absl::Status AddLowRank(Cases& cases);
+
 }  // namespace gyre::bench::gpu

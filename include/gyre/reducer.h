@@ -174,7 +174,7 @@ class GYRE_EXPORT GradientReducer {
   //                        where gradients are compressed or on a GPU
   //   kDataLoss            the plan is no plan
   //   kResourceExhausted   the arena, or the GPU, has no room
-  //   kUnimplemented       a compression that is not there for gradients on a GPU: docs/gpu.md
+  //   kUnimplemented       gradients on a GPU where CUDA cannot be used: docs/gpu.md; likewise kUnavailable
   absl::Status Start();
 
   // After Start: where gradient `index` lives in memory that the host's ranks share, or on the GPU, zero at first. What

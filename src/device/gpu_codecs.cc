@@ -60,4 +60,12 @@ absl::Status CheckSelection(DType gradients, const kernels::DgcStep& step) {
   return absl::InvalidArgumentError(absl::StrCat("a sparsity of ", step.sparsity));
 }
 
+absl::Status CheckLowRank(std::span<const kernels::LowRankMatrix> matrices) {
+  for (const kernels::LowRankMatrix& m : matrices) {
+    if (m.rows >= 1 && m.columns >= 1 && m.rank >= 1 && m.rank <= kernels::kMostRank) continue;
+    return absl::InvalidArgumentError(absl::StrCat("a matrix of ", m.rows, " x ", m.columns, " of rank ", m.rank));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace gyre::device

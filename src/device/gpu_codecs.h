@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "device/gpu.h"
 #include "device/kernels/dgc.h"
+#include "device/kernels/low_rank.h"
 #include "device/kernels/random.h"
 #include "device/kernels/scatter.h"
 #include "device/kernels/sparse_decode.h"
@@ -76,6 +77,11 @@ class GpuCodecs {
   // yet.
   virtual absl::Status PutElements(const kernels::ElementList& list, float* to, Stream stream) = 0;
   virtual absl::Status TakeBack(const kernels::ReturnedList& returned, Stream stream) = 0;
+
+  // A pass of PowerSGD over matrices that share no memory (device/kernels/low_rank.h). kInvalidArgument: a matrix
+  // without elements, or of another rank than 1 to kMostRank.
+  virtual absl::Status LowRank(kernels::LowRankPass pass, std::span<const kernels::LowRankMatrix> matrices,
+                               Stream stream) = 0;
 };
 
 // Bytes of a payload of `count` elements, without its header.
@@ -95,5 +101,6 @@ absl::Status CheckDequantization(const std::byte* from);
 absl::Status CheckSparse(int64_t count);
 absl::Status CheckRandom(const kernels::RandomChoice& choice);
 absl::Status CheckSelection(DType gradients, const kernels::DgcStep& step);
+absl::Status CheckLowRank(std::span<const kernels::LowRankMatrix> matrices);
 
 }  // namespace gyre::device

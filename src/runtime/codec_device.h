@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "compression/payload.h"
 #include "compression/state.h"
+#include "device/kernels/low_rank.h"
 #include "gyre/compression.h"
 #include "gyre/tensor.h"
 #include "runtime/compression_cost.h"
@@ -53,9 +54,6 @@ class CodecDevice {
  public:
   virtual ~CodecDevice() = default;
 
-  // kUnimplemented says what there is instead. Alike on all ranks.
-  virtual absl::Status Takes(const Compression& compression) const = 0;
-
   // Whether gradients are in the host's memory. Only there may ranks of a host add up theirs before anything is sent,
   // and do regions of sparse sums have one rank each that adds them up where the choice is not global.
   virtual bool on_host() const = 0;
@@ -89,6 +87,10 @@ class CodecDevice {
     return DequantizeAdd(compression::PayloadKind::kF32, std::as_bytes(values).data(), std::ssize(values), scale,
                          sum.data());
   }
+
+  // As compression::RunPass, of matrices that are there and share no memory; what is in `parts` is no matter.
+  virtual absl::Status RunPass(device::kernels::LowRankPass pass,
+                               std::span<const device::kernels::LowRankMatrix> matrices) = 0;
 
   // The codecs of a sparse exchange; the object outlives it.
   virtual absl::StatusOr<std::unique_ptr<SparseEncoder>> MakeSparseEncoder(const Compression& compression,

@@ -51,7 +51,7 @@ absl::StatusOr<std::unique_ptr<CompressedExchange>> MakeCompressedExchange(const
                                                                            ExchangeSettings settings,
                                                                            std::shared_ptr<CodecDevice> device) {
   if (const auto* const power = std::get_if<PowerSgd>(&compression)) {
-    return MakeLowRankExchange(*power, std::move(settings));
+    return MakeLowRankExchange(*power, std::move(settings), std::move(device));
   }
   if (IsSparse(compression)) return MakeSparseExchange(compression, std::move(settings), std::move(device));
   return MakeQuantizedExchange(compression, std::move(settings), std::move(device));

@@ -126,17 +126,13 @@ absl::StatusOr<std::unique_ptr<CompressedExchange>> MakeQuantizedExchange(const 
 absl::StatusOr<std::unique_ptr<CompressedExchange>> MakeSparseExchange(const Compression& compression,
                                                                        ExchangeSettings settings,
                                                                        std::shared_ptr<CodecDevice> device);
-
-// Of gradients on the host.
 absl::StatusOr<std::unique_ptr<CompressedExchange>> MakeLowRankExchange(const PowerSgd& power,
-                                                                        ExchangeSettings settings);
+                                                                        ExchangeSettings settings,
+                                                                        std::shared_ptr<CodecDevice> device);
 
 // Bytes as a tensor, for calls.
 inline TensorView BytesView(std::vector<std::byte>& bytes) {
   return {bytes.data(), static_cast<int64_t>(bytes.size()), DType::kU8};
-}
-inline TensorView FloatsView(std::vector<float>& floats) {
-  return {floats.data(), static_cast<int64_t>(floats.size()), DType::kF32};
 }
 
 }  // namespace gyre::internal

@@ -164,7 +164,6 @@ absl::StatusOr<std::unique_ptr<Compressor>> Compressor::Create(
     const std::vector<std::vector<int64_t>>& shapes, double postscale, std::shared_ptr<CodecDevice> device,
     CompressionUse& use) {
   if (!request.asked()) return nullptr;
-  RETURN_IF_ERROR(device->Takes(request.compression));
   use = CompressionUse::kOneHost;
   if (ranks.team() == nullptr && !request.always) return nullptr;
   NetworkShape network = ShapeOf(ranks);

@@ -49,7 +49,6 @@ class Compressor {
   // Collective over `communicator`, whose state `ranks` is and must outlive it. `shapes`: of `tensors`, which are on
   // `device`. Null where everything goes dense; `use` says why.
   //   kInvalidArgument    a Dgc, and a gradient that is not of kF32
-  //   kUnimplemented      the device does not take the codec
   //   kResourceExhausted  it has no room for what is kept; on other ranks kAborted
   static absl::StatusOr<std::unique_ptr<Compressor>> Create(Communicator& communicator, const CommunicatorState& ranks,
                                                             const CompressionRequest& request,

@@ -19,21 +19,15 @@ namespace {
 using compression::PayloadKind;
 using compression::StateArrays;
 using device::Quantizer;
+using device::kernels::LowRankMatrix;
+using device::kernels::LowRankParts;
+using device::kernels::LowRankPass;
 
 static_assert(static_cast<int>(PayloadKind::kF32) == static_cast<int>(Quantizer::kF32));
 static_assert(static_cast<int>(PayloadKind::kInt8) == static_cast<int>(Quantizer::kInt8));
 static_assert(static_cast<int>(PayloadKind::kTernary) == static_cast<int>(Quantizer::kTernary));
 
 constexpr auto kSquareBytes = int64_t{device::Gpu::kSquareParts * sizeof(double)};
-
-// What a codec asks for that kernels do not do; nothing: they do all of it.
-struct Missing {
-  std::string operator()(const PowerSgd& /*none*/) const { return "powersgd"; }
-  template <typename Quantised>
-  std::string operator()(const Quantised& /*all are there*/) const {
-    return "";
-  }
-};
 
 // As much memory on the host as the arrays have.
 class HostArrays {
@@ -65,15 +59,6 @@ GpuCodecDevice::~GpuCodecDevice() {
   if (queued_ != nullptr) gpu().DestroyEvent(queued_);
 }
 
-absl::Status GpuCodecDevice::Takes(const Compression& compression) const {
-  const std::string missing = std::visit(Missing(), compression);
-  if (missing.empty()) return absl::OkStatus();
-  return absl::UnimplementedError(
-      absl::StrCat("compression of gradients on a GPU does not have ", missing,
-                   ": it has fp16, bf16, fp8, int8, int4, sign, ternary, topk, topk-sampled, topk-global, "
-                   "randomk, dgc, and dgc-global; or have the gradients on the host"));
-}
-
 CodecSpeed GpuCodecDevice::Speed(const Compression& compression) {
   if (!speed_) speed_ = MeasureSpeedOnGpu(opened_, compression, timeout_);
   return *speed_;
@@ -98,7 +83,7 @@ absl::StatusOr<std::span<float>> GpuCodecDevice::Keep(int64_t count) {
 absl::StatusOr<std::span<float>> GpuCodecDevice::Scratch(int64_t count) {
   if (count > std::ssize(scratch_)) {
     const int64_t wanted = std::max(count, std::ssize(scratch_) * 3 / 2);
-    ASSIGN_OR_RETURN(void* const memory, Allocate(wanted * int64_t{sizeof(float)}, "a sum of compressed gradients"));
+    ASSIGN_OR_RETURN(void* const memory, Allocate(wanted * int64_t{sizeof(float)}, "sums of compressed gradients"));
     scratch_ = {static_cast<float*>(memory), static_cast<size_t>(wanted)};
   }
   return scratch_.first(static_cast<size_t>(count));
@@ -127,6 +112,22 @@ absl::Status GpuCodecDevice::Zero(std::span<float> values) {
 absl::Status GpuCodecDevice::Move(std::span<float> values, std::span<float> sum) {
   RETURN_IF_ERROR(AddScaled(values, 1, sum));
   return Zero(values);
+}
+
+// All matrices' sums of pieces lie one behind the other, for they are made at once.
+absl::Status GpuCodecDevice::RunPass(LowRankPass pass, std::span<const LowRankMatrix> matrices) {
+  std::vector<LowRankMatrix> with_parts(matrices.begin(), matrices.end());
+  if (pass != LowRankPass::kFinish) {
+    int64_t total = 0;
+    for (const LowRankMatrix& m : matrices) total += LowRankParts(m.rows, m.columns, m.rank);
+    ASSIGN_OR_RETURN(const std::span<float> parts, Scratch(total));
+    float* next = parts.data();
+    for (LowRankMatrix& m : with_parts) {
+      m.parts = next;
+      next += LowRankParts(m.rows, m.columns, m.rank);
+    }
+  }
+  return Named(gpu().codecs().LowRank(pass, with_parts, stream_));
 }
 
 absl::StatusOr<std::unique_ptr<SparseEncoder>> GpuCodecDevice::MakeSparseEncoder(const Compression& compression,

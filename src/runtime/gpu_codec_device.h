@@ -30,7 +30,6 @@ class GpuCodecDevice final : public CodecDevice {
   GpuCodecDevice(const GpuCodecDevice&) = delete;
   GpuCodecDevice& operator=(const GpuCodecDevice&) = delete;
 
-  absl::Status Takes(const Compression& compression) const override;
   bool on_host() const override { return false; }
   CodecSpeed Speed(const Compression& compression) override;
   int64_t alignment() const override { return 16; }
@@ -43,6 +42,8 @@ class GpuCodecDevice final : public CodecDevice {
                              float* sum) override;
   absl::Status Zero(std::span<float> values) override;
   absl::Status Move(std::span<float> values, std::span<float> sum) override;
+  absl::Status RunPass(device::kernels::LowRankPass pass,
+                       std::span<const device::kernels::LowRankMatrix> matrices) override;
   absl::StatusOr<std::unique_ptr<SparseEncoder>> MakeSparseEncoder(const Compression& compression,
                                                                    const ExchangeSettings& settings,
                                                                    const HostPieces& pieces) override;

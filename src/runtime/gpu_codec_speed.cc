@@ -51,8 +51,9 @@ class Alone {
       if (sample == 0) continue;
       // Quantised, sums are encoded as well, and decoded once more; so they are where the choice is global, at the cost
       // of decoding.
+      const bool quantised = !IsSparse(compression) && !std::holds_alternative<PowerSgd>(compression);
       const double once = IsGlobal(compression) ? times.rest / 2 : times.rest;
-      const double decode = IsSparse(compression) ? once : std::max(0.0, times.rest - times.first) / 2;
+      const double decode = quantised ? std::max(0.0, times.rest - times.first) / 2 : once;
       best.encode = std::min(best.encode, times.first / kCount);
       best.decode = std::min(best.decode, decode / kCount);
     }
@@ -78,7 +79,7 @@ class Alone {
       RETURN_IF_ERROR(Await());
       if (times.first == 0) times.first = SecondsSince(begin);
       if (!call) break;
-      std::memcpy(call->out.data, call->in.data, static_cast<size_t>(call->in.bytes()));
+      std::memmove(call->out.data, call->in.data, static_cast<size_t>(call->in.bytes()));  // they may be the same
     }
     RETURN_IF_ERROR(device_->AwaitQueued(deadline_));
     times.rest = SecondsSince(begin) - times.first;

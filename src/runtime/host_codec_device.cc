@@ -4,6 +4,7 @@
 
 #include "compression/accumulate.h"
 #include "compression/large_buffer.h"
+#include "compression/power_sgd.h"
 #include "compression/quantize.h"
 #include "runtime/codec_device.h"
 #include "runtime/host_sparse_encoder.h"
@@ -30,7 +31,6 @@ class HostParcel final : public Parcel {
 
 class HostDevice final : public CodecDevice {
  public:
-  absl::Status Takes(const Compression& /*any*/) const override { return absl::OkStatus(); }
   bool on_host() const override { return true; }
   CodecSpeed Speed(const Compression& compression) override { return MeasureSpeed(compression); }
   int64_t alignment() const override { return 1; }
@@ -63,6 +63,12 @@ class HostDevice final : public CodecDevice {
       sum[i] += values[i];
       values[i] = 0;
     }
+    return absl::OkStatus();
+  }
+
+  absl::Status RunPass(device::kernels::LowRankPass pass,
+                       std::span<const device::kernels::LowRankMatrix> matrices) override {
+    for (const auto& matrix : matrices) compression::RunPass(pass, matrix);
     return absl::OkStatus();
   }
 

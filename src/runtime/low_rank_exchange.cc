@@ -1,32 +1,58 @@
 // PowerSGD: the factors of all covered gradients of a part are averaged by one allreduce each. Gradients that are not
-// covered go along with the first.
+// covered go along with the first. Passes over matrices are the device's; factors are small, and come to the host in
+// any case, where P is orthonormalised on its way back.
 #include <algorithm>
 #include <utility>
 
 #include "base/status.h"
 #include "compression/power_sgd.h"
+#include "compression/quantize.h"
+#include "runtime/codec_device.h"
 #include "runtime/compressed_exchange.h"
 
 namespace gyre::internal {
 
 namespace {
 
-using compression::PowerSgdTensor;
+using compression::PowerSgdFactors;
+using device::kernels::LowRankMatrix;
+using device::kernels::LowRankPass;
+
+constexpr auto kFloat = int64_t{sizeof(float)};
+
+std::span<float> FloatsHere(Parcel& parcel) {
+  return {reinterpret_cast<float*>(parcel.here()), static_cast<size_t>(parcel.size() / kFloat)};
+}
+float* FloatsThere(Parcel& parcel) {
+  return reinterpret_cast<float*>(parcel.there());
+}
 
 class LowRankExchange final : public CompressedExchange {
  public:
-  LowRankExchange(ExchangeSettings settings, std::vector<std::optional<PowerSgdTensor>> matrices)
-      : settings_(std::move(settings)), matrices_(std::move(matrices)) {}
+  LowRankExchange(ExchangeSettings settings, std::shared_ptr<CodecDevice> device)
+      : settings_(std::move(settings)),
+        device_(std::move(device)),
+        start_(device_->MakeParcel()),
+        first_(device_->MakeParcel()),
+        second_(device_->MakeParcel()) {}
+
+  // Before all else.
+  absl::Status Open(const PowerSgd& power) {
+    for (const ExchangeTensor& tensor : settings_.tensors) {
+      factors_.emplace_back();
+      kept_.emplace_back();
+      if (!tensor.covered) continue;
+      const int64_t rows = tensor.shape[0];
+      ASSIGN_OR_RETURN(factors_.back(), PowerSgdFactors::Create(power, rows, tensor.count / rows, factors_.size()));
+      ASSIGN_OR_RETURN(kept_.back(), device_->Keep(tensor.count));
+    }
+    return absl::OkStatus();
+  }
 
   absl::Status Flush(const ExchangePart& part) override {
     for (size_t i = 0; i < part.tensors.size(); ++i) {
-      auto& matrix = matrices_[static_cast<size_t>(part.tensors[i])];
-      if (!matrix) continue;
-      const std::span<float> kept = matrix->kept();
-      for (size_t k = 0; k < kept.size(); ++k) {
-        part.values[i][k] += kept[k];
-        kept[k] = 0;
-      }
+      const std::span<float> kept = kept_[static_cast<size_t>(part.tensors[i])];
+      if (!kept.empty()) RETURN_IF_ERROR(device_->Move(kept, part.values[i]));
     }
     return absl::OkStatus();
   }
@@ -38,19 +64,14 @@ class LowRankExchange final : public CompressedExchange {
     return absl::OkStatus();
   }
 
+  absl::StatusOr<bool> Ready() override { return device_->Done(); }
+  std::string Awaited() const override { return device_->Awaited(); }
+
   absl::StatusOr<std::optional<Call>> Next() override {
     switch (round_++) {
-      case 0:
-        Collect([&](size_t i) { return MatrixOf(i) ? MatrixOf(i)->MakeP(part_.values[i]) : part_.values[i]; });
-        return Average();
-      case 1:
-        Spread();
-        Collect([&](size_t i) { return MatrixOf(i) ? MatrixOf(i)->MakeQ() : std::span<float>(); });
-        return Average();
-      default:
-        Spread();
-        Deliver();
-        return std::nullopt;
+      case 0: return AverageP();
+      case 1: return AverageQ();
+      default: RETURN_IF_ERROR(Deliver()); return std::nullopt;
     }
   }
 
@@ -58,70 +79,144 @@ class LowRankExchange final : public CompressedExchange {
 
   std::vector<compression::StateArrays> state() override {
     std::vector<compression::StateArrays> all;
-    for (auto& matrix : matrices_) {
-      if (matrix) all.push_back({matrix->kept()});
+    for (const std::span<float> kept : kept_) {
+      if (!kept.empty()) all.push_back({kept});
     }
     return all;
   }
 
  private:
-  std::optional<PowerSgdTensor>& MatrixOf(size_t i) { return matrices_[static_cast<size_t>(part_.tensors[i])]; }
+  // A covered gradient of the part, and where its factors begin in the parcels; one that goes along, which has no Q.
+  struct Matrix {
+    PowerSgdFactors& factors;
+    size_t p, q;
+    LowRankMatrix there;
+  };
+  struct Plain {
+    std::span<float> values;
+    size_t at;
+  };
 
-  // Copies what is to be averaged into one piece, and remembers where it came from.
-  template <typename Source>
-  void Collect(Source source) {
-    all_.clear();
-    sources_.clear();
+  // Finds its place for everything.
+  absl::Status Lay() {
+    matrices_.clear();
+    plain_.clear();
+    size_t p = 0, q = 0;
     for (size_t i = 0; i < part_.tensors.size(); ++i) {
-      sources_.push_back(source(i));
-      all_.insert(all_.end(), sources_.back().begin(), sources_.back().end());
-    }
-    sent_bytes_ += std::ssize(all_) * static_cast<int64_t>(sizeof(float));
-  }
-
-  Call Average() {
-    return {.kind = CallKind::kAllReduce, .in = FloatsView(all_), .out = FloatsView(all_), .op = ReduceOp::kAverage};
-  }
-
-  void Spread() {
-    const float* from = all_.data();
-    for (const std::span<float> source : sources_) {
-      std::copy_n(from, source.size(), source.begin());
-      from += source.size();
-    }
-  }
-
-  void Deliver() {
-    const float factor = settings_.scale() * static_cast<float>(settings_.ranks);
-    for (size_t i = 0; i < part_.tensors.size(); ++i) {
+      const auto place = static_cast<size_t>(part_.tensors[i]);
       const std::span<float> values = part_.values[i];
-      if (MatrixOf(i)) MatrixOf(i)->Finish(values);
-      if (factor == 1) continue;
-      for (float& value : values) value *= factor;
+      if (!factors_[place]) {
+        plain_.push_back({values, p});
+        p += values.size();
+        continue;
+      }
+      PowerSgdFactors& factors = *factors_[place];
+      matrices_.push_back({factors,
+                           p,
+                           q,
+                           {.gradient = values.data(),
+                            .result = values.data(),
+                            .matrix = kept_[place].data(),
+                            .p = nullptr,
+                            .q = nullptr,
+                            .parts = nullptr,
+                            .rows = factors.rows(),
+                            .columns = factors.columns(),
+                            .rank = factors.rank(),
+                            .scale = factor()}});
+      p += factors.p_size();
+      q += factors.q().size();
     }
+    RETURN_IF_ERROR(start_->Resize(static_cast<int64_t>(q) * kFloat));
+    RETURN_IF_ERROR(first_->Resize(static_cast<int64_t>(p) * kFloat));
+    return second_->Resize(static_cast<int64_t>(q) * kFloat);
+  }
+
+  absl::StatusOr<Call> AverageP() {
+    RETURN_IF_ERROR(Lay());
+    for (const Matrix& matrix : matrices_) {
+      std::ranges::copy(matrix.factors.q(), FloatsHere(*start_).begin() + static_cast<std::ptrdiff_t>(matrix.q));
+    }
+    RETURN_IF_ERROR(start_->Send());
+    RETURN_IF_ERROR(RunPass(LowRankPass::kMakeP, *start_));
+    for (const Plain& plain : plain_) {
+      RETURN_IF_ERROR(CopyThere(plain.values.data(), plain.values.size(), FloatsThere(*first_) + plain.at));
+    }
+    return Average(*first_);
+  }
+
+  absl::StatusOr<Call> AverageQ() {
+    const std::span<float> here = FloatsHere(*first_);
+    for (const Matrix& matrix : matrices_) {
+      matrix.factors.Orthonormalize(here.subspan(matrix.p, matrix.factors.p_size()));
+    }
+    for (const Plain& plain : plain_) {
+      for (float& value : here.subspan(plain.at, plain.values.size())) value *= factor();
+    }
+    RETURN_IF_ERROR(first_->Send());
+    for (const Plain& plain : plain_) {
+      RETURN_IF_ERROR(CopyThere(FloatsThere(*first_) + plain.at, plain.values.size(), plain.values.data()));
+    }
+    RETURN_IF_ERROR(RunPass(LowRankPass::kMakeQ, *second_));
+    return Average(*second_);
+  }
+
+  absl::Status Deliver() {
+    for (const Matrix& matrix : matrices_) {
+      matrix.factors.Keep(FloatsHere(*second_).subspan(matrix.q, matrix.factors.q().size()));
+    }
+    RETURN_IF_ERROR(second_->Send());
+    return RunPass(LowRankPass::kFinish, *second_);
+  }
+
+  // By what an average becomes the result.
+  float factor() const { return settings_.scale() * static_cast<float>(settings_.ranks); }
+
+  absl::Status RunPass(LowRankPass pass, Parcel& q) {
+    std::vector<LowRankMatrix> all;
+    for (const Matrix& matrix : matrices_) {
+      all.push_back(matrix.there);
+      all.back().p = FloatsThere(*first_) + matrix.p;
+      all.back().q = FloatsThere(q) + matrix.q;
+    }
+    return device_->RunPass(pass, all);
+  }
+
+  absl::Status CopyThere(const float* from, size_t count, float* to) {
+    return device_->Quantize(compression::PayloadKind::kF32, from, nullptr, static_cast<int64_t>(count), 0,
+                             reinterpret_cast<std::byte*>(to));
+  }
+
+  absl::StatusOr<Call> Average(Parcel& parcel) {
+    RETURN_IF_ERROR(parcel.Bring());
+    sent_bytes_ += parcel.size();
+    const TensorView floats(parcel.here(), parcel.size() / kFloat, DType::kF32);
+    return Call{.kind = CallKind::kAllReduce, .in = floats, .out = floats, .op = ReduceOp::kAverage};
   }
 
   const ExchangeSettings settings_;
-  std::vector<std::optional<PowerSgdTensor>> matrices_;  // by place
+  const std::shared_ptr<CodecDevice> device_;
+  std::vector<std::optional<PowerSgdFactors>> factors_;  // by place
+  std::vector<std::span<float>> kept_;                   // likewise; empty where nothing is
   ExchangePart part_;
+  std::vector<Matrix> matrices_;  // the part's
+  std::vector<Plain> plain_;
   int round_ = 0;
   int64_t sent_bytes_ = 0;
-  std::vector<float> all_;
-  std::vector<std::span<float>> sources_;
+  // What Qs the matrices begin with; Ps, and what goes along; Qs. What the host writes here it writes when what was
+  // sent from here before has been done: each Send but the last of a part is followed by a Bring, and the last is of
+  // Qs, which the host writes next only after the next part's first Bring.
+  const std::unique_ptr<Parcel> start_, first_, second_;
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CompressedExchange>> MakeLowRankExchange(const PowerSgd& power,
-                                                                        ExchangeSettings settings) {
-  std::vector<std::optional<PowerSgdTensor>> matrices;
-  for (const ExchangeTensor& tensor : settings.tensors) {
-    matrices.emplace_back();
-    if (!tensor.covered) continue;
-    const int64_t rows = tensor.shape[0];
-    ASSIGN_OR_RETURN(matrices.back(), PowerSgdTensor::Create(power, rows, tensor.count / rows, matrices.size()));
-  }
-  return std::make_unique<LowRankExchange>(std::move(settings), std::move(matrices));
+                                                                        ExchangeSettings settings,
+                                                                        std::shared_ptr<CodecDevice> device) {
+  auto made = std::make_unique<LowRankExchange>(std::move(settings), std::move(device));
+  RETURN_IF_ERROR(made->Open(power));
+  return made;
 }
 
 }  // namespace gyre::internal

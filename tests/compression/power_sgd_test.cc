@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "support/mutator.h"
@@ -107,6 +108,22 @@ TEST(PowerSgd, ForgetsWhatIsNotFinite) {
       ASSERT_EQ(out_a, out_b) << step;
       ASSERT_GT(Norm(out_a), 1) << step;
     }
+  }
+}
+
+// Longer than the pieces that sums are made of, of which none is left out or taken twice.
+TEST(PowerSgd, FindsLargeMatrices) {
+  Mutator random(4);
+  for (const auto& [rows, columns] : {std::pair<size_t, size_t>{600, 40}, {20, 5000}, {300, 2100}}) {
+    const auto left = Random(random, rows), right = Random(random, columns);
+    std::vector<float> matrix(rows * columns), out(matrix.size());
+    for (size_t i = 0; i < matrix.size(); ++i) matrix[i] = left[i / columns] * right[i % columns];
+    auto tensor =
+        PowerSgdTensor::Create({.rank = 1}, static_cast<int64_t>(rows), static_cast<int64_t>(columns), 7).value();
+    tensor.MakeP(matrix);
+    tensor.MakeQ();
+    tensor.Finish(out);
+    for (size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], matrix[i], 1e-5) << i;
   }
 }
 

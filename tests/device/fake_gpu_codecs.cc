@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "device/emulated_team.h"
+#include "device/kernels/low_rank.h"
 #include "device/kernels/quantize.h"
 #include "device/kernels/sample.h"
 #include "device/kernels/select.h"
@@ -19,11 +20,14 @@ namespace {
 using kernels::Dequantization;
 using kernels::DgcStep;
 using kernels::DgcTable;
+using kernels::LowRankMatrix;
+using kernels::LowRankPass;
 using kernels::Quantization;
 using TileTeam = EmulatedTeam<kernels::kTileThreads>;
 using ChooserTeam = EmulatedTeam<1024>;
 using SmallChooserTeam = EmulatedTeam<32>;  // makes long lists, and many tiles, of small tensors
 using SparseTeam = EmulatedTeam<512>;
+using LowRankTeam = EmulatedTeam<kernels::kLowRankThreads>;
 using WarpTeam = EmulatedTeam<kernels::kWarp>;
 
 // body(block) for all blocks of a launch, in any order.
@@ -177,6 +181,29 @@ void DecodeAdd(const kernels::SparseDecoding& task, std::minstd_rand& random) {
   EachChunk(task.count, random, [&](uint32_t chunk) { kernels::AddChunk(team, task, chunk, *shared); });
 }
 
+void LowRankOf(LowRankPass pass, const LowRankMatrix& m, std::minstd_rand& random) {
+  LowRankTeam team(random);
+  switch (pass) {
+    case LowRankPass::kMakeP: {
+      const auto shared = std::make_unique<kernels::DotShared>();
+      Share(random, [&](uint32_t block, uint32_t blocks) { kernels::MakePShare(team, m, block, blocks, *shared); });
+      Share(random, [&](uint32_t thread, uint32_t threads) { kernels::AddUpP(m, thread, threads); });
+      break;
+    }
+    case LowRankPass::kMakeQ: {
+      const auto shared = std::make_unique<kernels::ColumnsShared>();
+      Share(random, [&](uint32_t block, uint32_t blocks) { kernels::MakeQShare(team, m, block, blocks, *shared); });
+      Share(random, [&](uint32_t thread, uint32_t threads) { kernels::AddUpQ(m, thread, threads); });
+      break;
+    }
+    case LowRankPass::kFinish: {
+      const auto shared = std::make_unique<kernels::FinishShared>();
+      Share(random, [&](uint32_t block, uint32_t blocks) { kernels::FinishShare(team, m, block, blocks, *shared); });
+      break;
+    }
+  }
+}
+
 }  // namespace
 
 absl::Status FakeGpuCodecs::Quantize(Quantizer kind, const float* gradient, float* kept, int64_t count, uint64_t seed,
@@ -238,6 +265,14 @@ absl::Status FakeGpuCodecs::PutElements(const kernels::ElementList& list, float*
 absl::Status FakeGpuCodecs::TakeBack(const kernels::ReturnedList& returned, Stream stream) {
   return queue_(stream, [=, this] {
     Share(random_, [&](uint32_t thread, uint32_t threads) { kernels::TakeBackShare(returned, thread, threads); });
+  });
+}
+
+absl::Status FakeGpuCodecs::LowRank(LowRankPass pass, std::span<const LowRankMatrix> matrices, Stream stream) {
+  RETURN_IF_ERROR(CheckLowRank(matrices));
+  const std::vector tasks(matrices.begin(), matrices.end());
+  return queue_(stream, [pass, tasks, this] {
+    for (const LowRankMatrix& m : tasks) LowRankOf(pass, m, random_);
   });
 }
 

@@ -33,6 +33,8 @@ class FakeGpuCodecs final : public GpuCodecs {
                          Stream stream) override;
   absl::Status PutElements(const kernels::ElementList& list, float* to, Stream stream) override;
   absl::Status TakeBack(const kernels::ReturnedList& returned, Stream stream) override;
+  absl::Status LowRank(kernels::LowRankPass pass, std::span<const kernels::LowRankMatrix> matrices,
+                       Stream stream) override;
 
  private:
   const Queue queue_;

@@ -1,9 +1,6 @@
 // Which GPUs this build's tests know.
 #pragma once
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -13,6 +10,8 @@
 
 #include "absl/status/statusor.h"
 #include "device/gpu.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
 #include "support/status_matchers.h"
 
 namespace gyre::device {
@@ -35,7 +34,7 @@ class GpuUnderTest : public testing::TestWithParam<std::string> {
     for (void* memory : allocated_) gpu_->Free(memory);
   }
 
-  // Memory on the GPU with these elements, `offset` elements behind an aligned place.
+  // Memory on the GPU with these elements, `offset` elements behind an aligned place. It and what follows wait.
   template <typename T>
   T* Put(const std::vector<T>& elements, size_t offset = 0) {
     const auto memory = gpu_->Allocate(static_cast<int64_t>((elements.size() + offset) * sizeof(T)));

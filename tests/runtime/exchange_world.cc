@@ -171,8 +171,8 @@ absl::Status ExchangeWorld::Run(const std::vector<int>& ranks, bool between_host
     calls.push_back(*pending.call);
     const Call& call = calls.back();
     const auto own = static_cast<size_t>(rank);  // for calls of all ranks; what is its own does not travel
-    if (between_hosts)
-      received_ += call.out.count - (call.receive_counts.empty() ? call.counts : call.receive_counts)[own];
+    const auto counts = call.receive_counts.empty() ? call.counts : call.receive_counts;
+    if (between_hosts && !counts.empty()) received_ += call.out.count - counts[own];
   }
   ++calls_;
   if (between_hosts && network_ != nullptr) {

@@ -41,7 +41,7 @@ class ExchangeWorld {
   // Calls of all ranks that the last Exchange has made.
   int calls() const { return calls_; }
 
-  // Bytes that these have brought to a rank from others, in the mean.
+  // Bytes that these have brought to a rank from others, in the mean, without those of allreduces.
   double received() const { return static_cast<double>(received_) / ranks(); }
 
  private:

@@ -44,7 +44,8 @@ absl::Status StepOf(GradientReducer& reducer) {
 
 TEST(GpuCompressionFailure, MemoryThatIsNotThereEndsTheStepAndLeavesNothingBehind) {
   const auto more = absl::ResourceExhaustedError("there is no more");
-  for (const Compression& compression : {Compression(Int8{}), Compression(Dgc{.sparsity = 0.9})}) {
+  for (const Compression& compression :
+       {Compression(Int8{}), Compression(PowerSgd{}), Compression(Dgc{.sparsity = 0.9})}) {
     for (const bool pinned : {false, true}) {
       RunOnGpus({2}, 1, [&](GpuRank& rank) {
         auto reducer = StartOn(rank, {.compression = compression, .always_compress = true});
@@ -96,6 +97,7 @@ TEST(GpuCompressionFailure, AGpuThatHangsEndsTheStep) {
   };
   for (const auto& [compression, awaited] :
        {Case{Int8{}, "GPU 0 of rank 1 had not brought compressed gradients"},
+        Case{PowerSgd{}, "GPU 0 of rank 1 had not brought compressed gradients"},
         Case{Dgc{.sparsity = 0.9}, "GPU 0 of rank 1 had not brought compressed"},
         Case{Dgc{.sparsity = 0.9, .global = true}, "GPU 0 of rank 1 had not brought"},
         Case{Dgc{.clip = 1}, "GPU 0 of rank 1 had not looked at all gradients"},
@@ -121,8 +123,9 @@ TEST(GpuCompressionFailure, AGpuThatHangsEndsTheStep) {
 }
 
 TEST(GpuCompressionFailure, AGpuThatFailsEndsTheStepOnAllRanks) {
-  for (const Compression& compression : {Compression(Fp16{}), Compression(TopK{.sparsity = 0.9}),
-                                         Compression(TopK{.sparsity = 0.9, .sampled = true, .global = true})}) {
+  for (const Compression& compression :
+       {Compression(Fp16{}), Compression(PowerSgd{}), Compression(TopK{.sparsity = 0.9}),
+        Compression(TopK{.sparsity = 0.9, .sampled = true, .global = true})}) {
     RunOnGpus({2}, 1, [&](GpuRank& rank) {
       auto reducer = StartOn(rank, {.compression = compression, .always_compress = true});
       ASSERT_THAT(StepOf(*reducer), IsOk());

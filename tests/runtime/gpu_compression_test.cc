@@ -128,6 +128,9 @@ const std::vector<Case> kCases = {
     {"TopKSampledOfAll", TopK{.sparsity = 0, .sampled = true}},
     {"TopKSampledGlobal", TopK{.sparsity = 0.9, .sampled = true, .values = ValueType::kBF16, .global = true}},
     {"RandomK", RandomK{.sparsity = 0.9, .seed = 7}},
+    {"PowerSgd", PowerSgd{.rank = 1}},
+    {"PowerSgdOfTwo", PowerSgd{.rank = 2}},
+    {"PowerSgdOfMany", PowerSgd{.rank = 20}},  // which thins but one of the gradients
     {"Dgc", Dgc{.sparsity = 0.9}},
     {"DgcInBrains", Dgc{.sparsity = 0.97, .values = ValueType::kBF16}},
     {"DgcNesterov", Dgc{.sparsity = 0.9, .nesterov = true, .factor_masking = false}},
@@ -147,12 +150,13 @@ const std::vector<Case> kCases = {
     {"DgcMayRefuse", Dgc{.sparsity = 0.9, .clip = 100, .non_finite = Dgc::NonFinite::kRefuse}},
 };
 
-// Whether a step's results go by its number, or by the steps before: lots, samples, warm-ups, and regions.
+// Whether a step's results go by its number, or by what of the steps before is not saved: lots, samples, warm-ups,
+// regions, and PowerSgd's Qs.
 bool GoesByItsPlace(const Compression& compression) {
   const auto* const dgc = std::get_if<Dgc>(&compression);
   const auto* const top = std::get_if<TopK>(&compression);
   return std::holds_alternative<Ternary>(compression) || std::holds_alternative<RandomK>(compression) ||
-         (top != nullptr && (top->sampled || top->global)) ||
+         std::holds_alternative<PowerSgd>(compression) || (top != nullptr && (top->sampled || top->global)) ||
          (dgc != nullptr && (dgc->warmup_steps > 0 || dgc->global));
 }
 
@@ -205,8 +209,8 @@ INSTANTIATE_TEST_SUITE_P(Codecs, GpuCompressionTest, testing::ValuesIn(kCases),
 
 TEST(GpuCompression, MicroBatchesAddUpFirst) {
   for (const Compression& compression :
-       {Compression(Int8{}), Compression(Dgc{.sparsity = 0.9}), Compression(Dgc{.sparsity = 0.9, .clip = 6}),
-        Compression(Dgc{.sparsity = 0.9, .global = true})}) {
+       {Compression(Int8{}), Compression(PowerSgd{.rank = 2}), Compression(Dgc{.sparsity = 0.9}),
+        Compression(Dgc{.sparsity = 0.9, .clip = 6}), Compression(Dgc{.sparsity = 0.9, .global = true})}) {
     RunOnGpus({2}, 6, [&](GpuRank& rank) {
       Twins twins(rank);
       ASSERT_THAT(twins.Start({.accumulate = 2, .compression = compression, .always_compress = true}), IsOk());
@@ -232,7 +236,8 @@ TEST(GpuCompression, WhatIsDroppedIsNotInTheNorm) {
 
 // What becomes of it is for the model to say; whatever it says, nothing is lost, and all ranks have the same.
 TEST(GpuCompression, ByCostAllRanksDoTheSame) {
-  for (const Compression& compression : {Compression(Int8{}), Compression(Dgc{.sparsity = 0.9, .momentum = 0})}) {
+  for (const Compression& compression :
+       {Compression(Int8{}), Compression(PowerSgd{.rank = 2}), Compression(Dgc{.sparsity = 0.9, .momentum = 0})}) {
     RunOnGpus({1, 1}, 7, [&](GpuRank& rank) {
       auto reducer = *GradientReducer::Create(rank.world(), {.compression = compression});
       ASSERT_THAT(reducer->Register("layer", kShapes[0], DType::kF32, rank.device()), IsOk());
@@ -266,6 +271,23 @@ TEST(GpuCompression, GoesDenseWithinAHostUnlessForced) {
   });
 }
 
+// Of PowerSgd it reaches all ranks, and what is kept, and the next steps, are as on the host.
+TEST(GpuCompression, PowerSgdForgetsWhatIsNotFinite) {
+  RunOnGpus({2}, 9, [](GpuRank& rank) {
+    Twins twins(rank);
+    ASSERT_THAT(twins.Start({.compression = PowerSgd{.rank = 2}, .always_compress = true}), IsOk());
+    for (int64_t step = 1; step <= 5; ++step) {
+      twins.spoils = step == 2 && rank.rank == 1;
+      ASSERT_NO_FATAL_FAILURE(twins.Give(step));
+      ASSERT_THAT(twins.host->Wait(), IsOk());
+      ASSERT_THAT(twins.gpu->Wait(), IsOk());
+      EXPECT_TRUE(twins.gpu->SaveCompression() == twins.host->SaveCompression()) << step;
+      if (step == 2) continue;
+      ASSERT_NO_FATAL_FAILURE(twins.Compare());
+    }
+  });
+}
+
 TEST(GpuCompression, NotFiniteIsSkippedByAllAlike) {
   RunOnGpus({2}, 1, [](GpuRank& rank) {
     auto reducer = *GradientReducer::Create(rank.world(),
@@ -282,18 +304,6 @@ TEST(GpuCompression, NotFiniteIsSkippedByAllAlike) {
       EXPECT_EQ(summary->skipped, !finite);
       rank.Settle(rank.stream);
     }
-  });
-}
-
-TEST(GpuCompression, WhatThereIsNotIsRefusedWithWords) {
-  RunOnGpus({2}, 1, [](GpuRank& rank) {
-    const auto start = [&](const Compression& compression) {
-      auto reducer = *GradientReducer::Create(rank.world(), {.compression = compression});
-      EXPECT_THAT(reducer->Register("layer", kShapes[0], DType::kF32, rank.device()), IsOk());
-      return reducer->Start();
-    };
-    const auto unimplemented = [](const char* what) { return MatchesStatus(StatusCode::kUnimplemented, what); };
-    EXPECT_THAT(start(PowerSgd{}), unimplemented("does not have powersgd: it has fp16"));
   });
 }
 

@@ -86,11 +86,21 @@ class CudaCodecs final : public GpuCodecs {
               "taking elements back");
   }
 
+  absl::Status LowRank(kernels::LowRankPass pass, std::span<const kernels::LowRankMatrix> matrices,
+                       Stream stream) override {
+    RETURN_IF_ERROR(CheckLowRank(matrices));
+    for (; !matrices.empty(); matrices = Rest(matrices)) {
+      RETURN_IF_ERROR(On([&](cudaStream_t on) { return LaunchLowRank(pass, First(matrices), multiprocessors_, on); },
+                         stream, "multiplying by factors of low rank"));
+    }
+    return absl::OkStatus();
+  }
+
  private:
   // What one launch takes, and what is left for the next.
   template <typename Task>
   static std::span<const Task> First(std::span<const Task> tasks) {
-    return tasks.first(std::min<size_t>(tasks.size(), kSparseBatch));
+    return tasks.first(std::min<size_t>(tasks.size(), kTaskBatch));
   }
   template <typename Task>
   static std::span<const Task> Rest(std::span<const Task> tasks) {

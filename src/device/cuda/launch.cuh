@@ -10,6 +10,7 @@
 #include "device/gpu_codecs.h"
 #include "device/gpu_update.h"
 #include "device/kernels/dgc.h"
+#include "device/kernels/low_rank.h"
 #include "device/kernels/quantize.h"
 #include "gyre/dtype.h"
 
@@ -69,8 +70,8 @@ constexpr int kUpdateBatch = 96;
 cudaError_t LaunchUpdate(const UpdateRule& rule, std::span<const kernels::Weights> tensors, int multiprocessors,
                          cudaStream_t stream);
 
-// At most kSparseBatch at once: they are passed to the kernel by value.
-constexpr int kSparseBatch = 48;
+// At most kTaskBatch at once: they are passed to the kernel by value.
+constexpr int kTaskBatch = 48;
 cudaError_t LaunchEncodeSparse(std::span<const kernels::SparseEncoding> tensors, kernels::SparseValues values,
                                cudaStream_t stream);
 cudaError_t LaunchDecodeAddSparse(std::span<const kernels::SparseDecoding> payloads, cudaStream_t stream);
@@ -82,5 +83,9 @@ cudaError_t LaunchAddRandom(const kernels::RandomChoice& choice, const float* fr
 
 cudaError_t LaunchPutElements(const kernels::ElementList& list, float* to, int multiprocessors, cudaStream_t stream);
 cudaError_t LaunchTakeBack(const kernels::ReturnedList& returned, int multiprocessors, cudaStream_t stream);
+
+// Likewise at most kTaskBatch.
+cudaError_t LaunchLowRank(kernels::LowRankPass pass, std::span<const kernels::LowRankMatrix> matrices,
+                          int multiprocessors, cudaStream_t stream);
 
 }  // namespace gyre::device::cuda

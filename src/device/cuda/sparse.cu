@@ -17,7 +17,7 @@ constexpr int kThreads = 512;
 
 template <typename Task>
 struct Tasks {
-  Task at[kSparseBatch];
+  Task at[kTaskBatch];
 };
 static_assert(sizeof(Tasks<SparseEncoding>) <= 4000 && sizeof(Tasks<SparseDecoding>) <= 4000);  // a kernel's parameters
 
