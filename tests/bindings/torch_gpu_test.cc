@@ -61,12 +61,13 @@ void RunOnTorchGpus(int ranks, unsigned seed, bool default_stream, Body&& body) 
 
 constexpr int kSteps = 6;
 
-// Weights that do not lie one after the other, a layer that only rank 0 reaches, a buffer beside the weights, and one
-// that stays on the host.
+// Weights that do not lie one after the other, a layer that only rank 0 reaches, a frozen parameter, a buffer beside
+// the weights, and one that stays on the host.
 struct Net : torch::nn::Module {
   torch::nn::Linear hidden{register_module("hidden", torch::nn::Linear(4, 6))};
   torch::nn::Linear extra{register_module("extra", torch::nn::Linear(torch::nn::LinearOptions(6, 6).bias(false)))};
   torch::nn::Linear last{register_module("last", torch::nn::Linear(6, 1))};
+  torch::Tensor scale = register_parameter("scale", torch::zeros({1}), /*requires_grad=*/false);
   torch::Tensor offset = register_buffer("offset", torch::zeros({1}));
   torch::Tensor count = register_buffer("count", torch::zeros({1}, at::kLong));
 
@@ -85,7 +86,7 @@ struct Net : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x, bool use_extra) {
     torch::Tensor y = torch::tanh(hidden(x));
     if (use_extra) y = y + extra(y);
-    return last(y) + offset;
+    return last(y) * (scale + 2) + offset;
   }
 
   torch::Tensor LossOf(int rank, int step) {
@@ -141,11 +142,12 @@ TEST(TorchOptimizerOnFakeGpus, TrainsAsOnTheHost) {
     const auto runtime = JoinJob(rank);
     expected[static_cast<size_t>(rank.rank)] = Train(runtime->world(), at::kCPU, nullptr);
   });
-  ASSERT_EQ(expected[0].size(), 7u);
-  EXPECT_EQ(expected[1][6].item<int64_t>(), 5);  // rank 0's count
-  for (size_t t = 0; t < 5; ++t) EXPECT_TRUE(torch::equal(expected[0][t], expected[1][t])) << t;
+  ASSERT_EQ(expected[0].size(), 8u);
+  EXPECT_EQ(expected[1][7].item<int64_t>(), 5);  // rank 0's count
+  for (size_t t = 0; t < 6; ++t) EXPECT_TRUE(torch::equal(expected[0][t], expected[1][t])) << t;
   const Net before(0, at::kCPU);
-  EXPECT_FALSE(torch::allclose(before.hidden->weight, expected[0][0], 1e-2));
+  EXPECT_TRUE(torch::equal(before.scale, expected[0][0]));
+  EXPECT_FALSE(torch::allclose(before.hidden->weight, expected[0][1], 1e-2));
   for (unsigned seed = 0; seed < 6; ++seed) {
     std::array<std::vector<torch::Tensor>, 2> trained;
     RunOnTorchGpus(2, seed, /*default_stream=*/seed % 2 == 1, [&](const GpuRank& rank) {
@@ -200,6 +202,18 @@ TEST(TorchOptimizerOnFakeGpus, OtherStreamsAreFoundOut) {
     EXPECT_THAT((*created)->Step(),
                 MatchesStatus(StatusCode::kFailedPrecondition,
                               "parameter \"weight\": its gradient was accumulated on another stream"));
+  });
+}
+
+TEST(TorchOptimizerOnFakeGpus, AllParametersMayBeFrozen) {
+  RunOnTorchGpus(2, 1, /*default_stream=*/false, [](const GpuRank& rank) {
+    torch::nn::Linear net(torch::nn::LinearOptions(1, 1).bias(false));
+    net->weight.set_requires_grad(false).fill_(rank.rank.rank + 3);
+    net->to(rank.device());
+    torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(1));
+    Communicator& world = rank.runtime->world();
+    ASSERT_THAT(TorchOptimizer::Create(world, *net, sgd, {}, rank.stream), IsOk());
+    EXPECT_EQ(net->weight.cpu().item<float>(), 3);
   });
 }
 

@@ -2,8 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <chrono>
-#include <cstring>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -13,7 +11,6 @@
 #include "gyre/torch/tensor_traits.h"
 #include "gyre/torch/torch_optimizer.h"
 #include "support/job.h"
-#include "support/program.h"
 #include "support/ranks.h"
 #include "support/status_matchers.h"
 
@@ -26,19 +23,18 @@ using support::JoinJob;
 using support::MatchesStatus;
 using support::Rank;
 using support::RunThreads;
-using testing::HasSubstr;
 
 constexpr int64_t kShare = 6;  // samples a rank and step
 
 // A convolution whose weights do not lie one after the other, two layers, one that only rank 0 reaches, one that nobody
-// does, and a parameter that is not trained.
+// does, and a parameter that is frozen, which each rank draws for itself.
 struct Net : torch::nn::Module {
   torch::nn::Conv2d conv{register_module("conv", torch::nn::Conv2d(2, 3, 3))};
   torch::nn::Linear hidden{register_module("hidden", torch::nn::Linear(3 * 4 * 4, 7))};
   torch::nn::Linear extra{register_module("extra", torch::nn::Linear(torch::nn::LinearOptions(7, 7).bias(false)))};
   torch::nn::Linear idle{register_module("idle", torch::nn::Linear(3, 3))};
   torch::nn::Linear last{register_module("last", torch::nn::Linear(7, 1))};
-  torch::Tensor fixed = register_parameter("fixed", torch::ones({1}), /*requires_grad=*/false);
+  torch::Tensor fixed = register_parameter("fixed", 1 + 0.1 * torch::rand({1}), /*requires_grad=*/false);
 
   Net() { conv->weight.set_data(conv->weight.detach().to(at::MemoryFormat::ChannelsLast)); }
 
@@ -177,6 +173,7 @@ TEST(TorchOptimizer, AddsUpMicroBatches) {
 TEST(TorchOptimizer, StartsFromRankZero) {
   RunThreads(2, [](const Rank& rank) {
     torch::nn::Sequential net(torch::nn::Linear(4, 3), torch::nn::BatchNorm1d(3));
+    net->register_buffer("spread", torch::arange(3).view({3, 1}).add(rank.rank).expand({3, 4}));
     torch::optim::Adam adam(net->parameters(), torch::optim::AdamOptions(rank == 0 ? 0.01 : 0.5));
     for (int step = 0; step < 3 && rank == 0; ++step) {
       adam.zero_grad();
@@ -208,6 +205,74 @@ TEST(TorchOptimizer, StartsFromRankZero) {
   });
 }
 
+// The other has trained before, rank 0 has not: a moment that only one rank has would set them apart.
+TEST(TorchOptimizer, StateThatRankZeroHasNotIsForgotten) {
+  RunThreads(2, [](const Rank& rank) {
+    torch::nn::Linear net(4, 3);
+    torch::optim::Adam adam(net->parameters(), torch::optim::AdamOptions(0.01));
+    if (rank == 1) {
+      Alone([&] { net->forward(torch::ones({5, 4})).pow(2).sum().backward(); });
+      adam.step();
+      ASSERT_EQ(adam.state().size(), 2u);
+    }
+    const auto runtime = JoinJob(rank);
+    ASSERT_THAT(TorchOptimizer::Create(runtime->world(), *net, adam), IsOk());
+    EXPECT_TRUE(adam.state().empty());
+  });
+}
+
+TEST(TorchOptimizer, AllParametersMayBeFrozen) {
+  RunThreads(2, [](const Rank& rank) {
+    torch::nn::Linear net(1, 1);
+    net->weight.set_requires_grad(false).fill_(rank.rank + 3);
+    net->bias.set_requires_grad(false);
+    torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(1));
+    const auto runtime = JoinJob(rank);
+    auto created = TorchOptimizer::Create(runtime->world(), *net, sgd);
+    ASSERT_THAT(created, IsOk());
+    EXPECT_THAT((*created)->Step(), IsOk());
+    EXPECT_EQ(net->weight.item<float>(), 3);
+  });
+}
+
+// Nothing has been updated when Step finds them: once they are gone, it goes on.
+TEST(TorchOptimizer, FindsParametersThatAreTrainedLater) {
+  RunThreads(1, [](const Rank& rank) {
+    const auto runtime = JoinJob(rank);
+    torch::nn::Linear net(3, 2), other(5, 4);
+    net->bias.set_requires_grad(false);
+    torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(1));
+    auto created = TorchOptimizer::Create(runtime->world(), *net, sgd);
+    ASSERT_THAT(created, IsOk());
+    const std::vector<torch::Tensor> before = Copies(*net);
+    const auto pass = [&] { net->forward(torch::ones({1, 3})).sum().backward(); };
+
+    net->bias.set_requires_grad(true);
+    pass();
+    EXPECT_THAT((*created)->Step(),
+                MatchesStatus(StatusCode::kFailedPrecondition, "parameter \"bias\", which is not reduced"));
+    net->bias.set_requires_grad(false);  // its gradient is still there
+    EXPECT_THAT((*created)->Step(), MatchesStatus(StatusCode::kFailedPrecondition, "parameter \"bias\""));
+    for (size_t p = 0; p < before.size(); ++p) EXPECT_TRUE(torch::equal(net->parameters()[p], before[p])) << p;
+    net->bias.mutable_grad() = torch::Tensor();
+    EXPECT_THAT((*created)->Step(), IsOk());
+    EXPECT_TRUE(torch::allclose(net->weight, before[0] - 1));
+    EXPECT_TRUE(torch::equal(net->bias, before[1]));
+
+    created->reset();
+    net->bias.set_requires_grad(true);
+    created = TorchOptimizer::Create(runtime->world(), *net, sgd);
+    ASSERT_THAT(created, IsOk());
+    pass();
+    EXPECT_THAT((*created)->Step(), IsOk());
+    EXPECT_TRUE(torch::allclose(net->bias, before[1] - 1));
+
+    sgd.add_param_group(torch::optim::OptimizerParamGroup({other->weight}));
+    EXPECT_THAT((*created)->Step(),
+                MatchesStatus(StatusCode::kFailedPrecondition, "a parameter of shape [4, 5], which is not reduced"));
+  });
+}
+
 TEST(TorchOptimizer, RefusesWhatCannotBeReduced) {
   RunThreads(1, [](const Rank& rank) {
     const auto runtime = JoinJob(rank);
@@ -221,6 +286,18 @@ TEST(TorchOptimizer, RefusesWhatCannotBeReduced) {
     torch::optim::SGD of_complex(net->parameters(), torch::optim::SGDOptions(1));
     EXPECT_THAT(TorchOptimizer::Create(runtime->world(), *net, of_complex),
                 MatchesStatus(StatusCode::kInvalidArgument, "\"weight\" is ComplexFloat"));
+    torch::optim::SGD of_undefined(other->parameters(), torch::optim::SGDOptions(1));
+    of_undefined.param_groups()[0].params().emplace_back();
+    EXPECT_THAT(TorchOptimizer::Create(runtime->world(), *other, of_undefined),
+                MatchesStatus(StatusCode::kInvalidArgument, "the optimizer has an undefined parameter"));
+    torch::optim::LBFGS lbfgs(other->parameters());
+    EXPECT_THAT(TorchOptimizer::Create(runtime->world(), *other, lbfgs),
+                MatchesStatus(StatusCode::kInvalidArgument, "LBFGS"));
+    torch::optim::SGD of_frozen(other->parameters(), torch::optim::SGDOptions(1));
+    other->bias.mutable_grad() = torch::ones({4});
+    other->bias.set_requires_grad(false);
+    EXPECT_THAT(TorchOptimizer::Create(runtime->world(), *other, of_frozen),
+                MatchesStatus(StatusCode::kInvalidArgument, "parameter \"bias\", which is not reduced"));
   });
 }
 
@@ -309,46 +386,6 @@ TEST(TorchOptimizer, ParametersAreOnOneDevice) {
     EXPECT_THAT(error_of({Placed(Cuda(0))}), MatchesStatus(StatusCode::kInternal, "LibTorch: the current stream: "));
   });
 }
-
-#ifdef TORCH_CNN_PATH
-struct Ending {
-  int exit_code;
-  std::string out, err;
-};
-
-Ending TorchCnn(int ranks, const std::vector<std::string>& options) {
-  std::vector<std::string> command = {GYRERUN_PATH, "-np", std::to_string(ranks), TORCH_CNN_PATH};
-  command.insert(command.end(), options.begin(), options.end());
-  support::Program program(command);
-  EXPECT_TRUE(program.WaitFor(std::chrono::seconds(60))) << program.output();
-  return {program.exit_code().value_or(-1), program.out(), program.err()};
-}
-
-TEST(TorchCnn, LearnsOnTwoRanks) {
-  const Ending ending = TorchCnn(2, {"--steps", "60", "--noise", "0.5", "--test-images", "301"});
-  EXPECT_EQ(ending.exit_code, 0) << ending.err;
-  EXPECT_THAT(ending.out, HasSubstr("replicas identical"));
-  float first = 0, last = 0, accuracy = 0;
-  const size_t at = ending.out.find("torch_cnn: ");
-  ASSERT_NE(at, std::string::npos) << ending.out;
-  ASSERT_EQ(std::sscanf(ending.out.c_str() + at, "torch_cnn: 2 ranks, loss %f to %f, accuracy %f %%", &first, &last,
-                        &accuracy),
-            3)
-      << ending.out;
-  EXPECT_LT(last, 0.7f * first);
-  EXPECT_GT(accuracy, 30);  // chance: 10
-}
-
-TEST(TorchCnn, SaysWhatItTakes) {
-  const Ending help = TorchCnn(1, {"--help"});
-  EXPECT_EQ(help.exit_code, 0);
-  EXPECT_THAT(help.out, HasSubstr("--steps"));
-  EXPECT_EQ(TorchCnn(1, {"--step-size", "1"}).exit_code, 64);
-  const Ending odd = TorchCnn(2, {"--batch", "7"});
-  EXPECT_EQ(odd.exit_code, 1);
-  EXPECT_THAT(odd.err, HasSubstr("--batch must be a multiple"));
-}
-#endif
 
 }  // namespace
 }  // namespace gyre

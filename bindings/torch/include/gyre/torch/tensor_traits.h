@@ -3,6 +3,9 @@
 //
 //   ASSIGN_OR_RETURN(const gyre::TensorTraits traits, gyre::TensorTraitsOf("loss", loss, stream));
 //   RETURN_IF_ERROR(world.AllReduce({loss.data_ptr(), loss.numel(), traits.dtype, traits.device}));
+//
+// Gyre takes the numel() elements from data_ptr() on: the tensor has to be contiguous. Of another one (transposed, a
+// slice of columns, expanded), contiguous() is to be given, and copied back.
 #pragma once
 
 #include <torch/torch.h>

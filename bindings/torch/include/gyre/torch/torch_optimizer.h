@@ -1,6 +1,6 @@
-// TorchOptimizer: any of LibTorch's optimizers on every rank, fed with gradients that a GradientReducer has averaged
-// over all of them while the backward pass went on. Header-only: it needs LibTorch where it is included, and libgyre
-// knows nothing of it.
+// TorchOptimizer: any of LibTorch's optimizers but LBFGS on every rank, fed with gradients that a GradientReducer has
+// averaged over all of them while the backward pass went on. Header-only: it needs LibTorch where it is included, and
+// libgyre knows nothing of it.
 //
 //   Net net;
 //   torch::optim::Adam optimizer(net->parameters());
@@ -34,11 +34,12 @@
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <span>
 #include <sstream>
 #include <string>
+#include <unordered_set>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -54,16 +55,20 @@ namespace gyre {
 class TorchOptimizer {
  public:
   // Collective over `communicator`. All three must outlive this object, and the module's parameters must stay where
-  // they are (no module.to(...) from here on). When it returns, all ranks have rank 0's parameters, buffers and state
-  // of the optimizer, whose options are each rank's own and to be the same, and every gradient is zero.
-  // Parameters are on the host, or on one GPU, buffers there or on the host. `stream` is the cudaStream_t that is
-  // current on that GPU, by LibTorch, on this thread; null: the default stream, which is current where the program has
-  // not set another. The module has taken part in no graph that still exists, unless that was on this stream.
-  //   kInvalidArgument     a parameter that is not a dense floating-point tensor on the host or a CUDA GPU, is not on
-  //                        the device of those before it, or that the optimizer has and the module has not; a buffer
-  //                        on another GPU; one of `stream` and LibTorch's current stream is the default one, the other
-  //                        is not; modules that differ between ranks (GradientReducer::Start); a Dgc, whose results
-  //                        are velocities
+  // they are (no module.to(...) from here on). When it returns, all ranks have rank 0's parameters (also those that are
+  // frozen: requires_grad is false), buffers and state of the optimizer, whose options are each rank's own and to be
+  // the same, and every gradient is zero. To train parameters that are frozen or not there yet, make another one then.
+  // Trained parameters are on the host, or on one GPU, what is frozen and buffers there or on the host. `stream` is the
+  // cudaStream_t that is current on that GPU, by LibTorch, on this thread; null: the default stream, which is current
+  // where the program has not set another. The module has taken part in no graph that still exists, unless that was on
+  // this stream.
+  //   kInvalidArgument     a trained parameter that is not a dense floating-point tensor on the host or a CUDA GPU, or
+  //                        not on the device of those before it; in the optimizer, an undefined parameter, one that is
+  //                        not the module's, or a frozen one that has a gradient; a frozen one or a buffer whose
+  //                        elements Gyre does not know, or on another GPU; one of `stream` and LibTorch's current
+  //                        stream is the default one, the other is not; modules that differ between ranks
+  //                        (GradientReducer::Start); LBFGS, which evaluates the loss itself; a Dgc, whose results are
+  //                        velocities
   //   kInternal            LibTorch threw; with its words
   static absl::StatusOr<std::unique_ptr<TorchOptimizer>> Create(Communicator& communicator,
                                                                 const torch::nn::Module& module,
@@ -79,11 +84,14 @@ class TorchOptimizer {
   // After one backward pass: waits for the averages, lets the optimizer update the parameters, unless the step was
   // skipped or only added up (StepSummary), and sets all gradients to zero. A parameter that the pass did not reach
   // contributes zeros; its average is that of the others'.
+  // From the backward pass until it returns, other ranks read and write gradients: the program does neither in between.
+  // What it would do there are options: max_norm clips, skip_non_finite looks for NaNs, prescale and postscale scale.
   // On a GPU what the optimizer does is queued when it returns.
   // Errors are GradientReducer's, kInternal if the optimizer throws; kFailedPrecondition after a second backward pass
-  // in one step (add up with ReducerOptions::accumulate), and where a gradient was accumulated, or Step is called, on
-  // another stream than Create's. After an error it is unusable, and others wait for this rank until they reach their
-  // deadlines or it is destroyed.
+  // in one step (add up with ReducerOptions::accumulate), where a gradient was accumulated, or Step is called, on
+  // another stream than Create's, and where the optimizer has come to update a parameter that is not reduced: one that
+  // was frozen in Create, or not the module's. After an error it is unusable, and others wait for this rank until they
+  // reach their deadlines or it is destroyed.
   absl::StatusOr<StepSummary> Step();
 
   // Collective: all ranks get rank 0's buffers, which otherwise follow what each rank sees (a batch norm's statistics).
@@ -96,12 +104,15 @@ class TorchOptimizer {
   struct Parameter {
     std::string name;
     at::Tensor tensor;
+    std::vector<int64_t> shape;
     at::Tensor gradient = {};  // the reducer's memory
     int index = 0;             // the reducer's
     std::shared_ptr<torch::autograd::Node> accumulator = {};
     uintptr_t hook = 0;
     bool arrived = false;  // in this step
   };
+
+  using NamedTensors = torch::OrderedDict<std::string, at::Tensor>;
 
   TorchOptimizer(Communicator& communicator, const torch::nn::Module& module, torch::optim::Optimizer& optimizer,
                  void* stream)
@@ -110,12 +121,15 @@ class TorchOptimizer {
   template <typename Body>
   static absl::Status Try(const char* what, Body&& body);
 
+  static std::vector<std::pair<std::string, at::Tensor>> Distinct(const NamedTensors& all);
   absl::Status Collect();
-  absl::Status CheckOptimizer() const;
+  std::string Stray() const;
+  absl::Status CheckOptimizer(absl::StatusCode code) const;
   absl::Status Register(const ReducerOptions& options);
   c10::Stream CurrentStream() const;
   absl::Status FindStream();
   absl::Status CheckStream(const char* what) const;
+  absl::Status BroadcastAll(NamedTensors (torch::nn::Module::*all)(bool) const);
   absl::Status BroadcastTensor(const std::string& name, const at::Tensor& tensor);
   absl::Status BroadcastOptimizer();
   void Attach();
@@ -125,8 +139,9 @@ class TorchOptimizer {
   const torch::nn::Module& module_;
   torch::optim::Optimizer& optimizer_;
   std::unique_ptr<GradientReducer> reducer_;
-  std::vector<Parameter> parameters_;
-  at::Device device_ = at::kCPU;                                     // of all parameters
+  std::vector<Parameter> parameters_;                                // those that are trained
+  std::unordered_set<const void*> trained_;                          // the same, by their TensorImpl
+  at::Device device_ = at::kCPU;                                     // of all of them
   void* const stream_;                                               // there
   c10::Stream current_{c10::Stream::DEFAULT, at::Device(at::kCPU)};  // the same, as LibTorch calls it
   std::mutex mutex_;                                                 // for what follows
@@ -138,13 +153,14 @@ inline absl::StatusOr<std::unique_ptr<TorchOptimizer>> TorchOptimizer::Create(Co
                                                                               torch::optim::Optimizer& optimizer,
                                                                               const ReducerOptions& options,
                                                                               void* stream) {
+  if (dynamic_cast<const torch::optim::LBFGS*>(&optimizer) != nullptr) {
+    return absl::InvalidArgumentError("LBFGS evaluates the loss itself, by several backward passes a step");
+  }
   std::unique_ptr<TorchOptimizer> created(new TorchOptimizer(communicator, module, optimizer, stream));
   RETURN_IF_ERROR(created->Collect());
-  RETURN_IF_ERROR(created->CheckOptimizer());
+  RETURN_IF_ERROR(created->CheckOptimizer(absl::StatusCode::kInvalidArgument));
   RETURN_IF_ERROR(created->Register(options));
-  for (const Parameter& parameter : created->parameters_) {
-    RETURN_IF_ERROR(created->BroadcastTensor(parameter.name, parameter.tensor));
-  }
+  RETURN_IF_ERROR(created->BroadcastAll(&torch::nn::Module::named_parameters));  // a loss depends on frozen ones too
   RETURN_IF_ERROR(created->BroadcastBuffers());
   RETURN_IF_ERROR(created->BroadcastOptimizer());
   RETURN_IF_ERROR(Try("gradients", [&] { created->Attach(); }));
@@ -161,6 +177,7 @@ inline TorchOptimizer::~TorchOptimizer() {
 
 inline absl::StatusOr<StepSummary> TorchOptimizer::Step() {
   RETURN_IF_ERROR(CheckStream("Step is called"));
+  RETURN_IF_ERROR(CheckOptimizer(absl::StatusCode::kFailedPrecondition));
   {
     const std::lock_guard lock(mutex_);
     if (!failed_.ok()) return failed_;
@@ -185,10 +202,7 @@ inline absl::StatusOr<StepSummary> TorchOptimizer::Step() {
 
 inline absl::Status TorchOptimizer::BroadcastBuffers() {
   RETURN_IF_ERROR(CheckStream("BroadcastBuffers is called"));
-  for (const auto& buffer : module_.named_buffers()) {
-    if (buffer.value().defined()) RETURN_IF_ERROR(BroadcastTensor(buffer.key(), buffer.value()));
-  }
-  return absl::OkStatus();
+  return BroadcastAll(&torch::nn::Module::named_buffers);
 }
 
 // No exception of LibTorch's leaves this header.
@@ -203,31 +217,54 @@ absl::Status TorchOptimizer::Try(const char* what, Body&& body) {
   }
 }
 
-// A parameter that several modules share counts once, by its first name.
-inline absl::Status TorchOptimizer::Collect() {
-  std::set<const void*> known;
-  for (const auto& named : module_.named_parameters()) {
+// What several modules share counts once, by its first name.
+inline std::vector<std::pair<std::string, at::Tensor>> TorchOptimizer::Distinct(const NamedTensors& all) {
+  std::vector<std::pair<std::string, at::Tensor>> distinct;
+  std::unordered_set<const void*> known;
+  for (const auto& named : all) {
     const at::Tensor& tensor = named.value();
-    if (!tensor.defined() || !tensor.requires_grad() || !known.insert(tensor.unsafeGetTensorImpl()).second) continue;
-    parameters_.push_back({.name = named.key(), .tensor = tensor});
+    if (tensor.defined() && known.insert(tensor.unsafeGetTensorImpl()).second) distinct.push_back(named.pair());
   }
-  return absl::OkStatus();
+  return distinct;
 }
 
-// One that is not reduced would be another on each rank before long.
-inline absl::Status TorchOptimizer::CheckOptimizer() const {
-  std::set<const void*> known;
-  for (const Parameter& parameter : parameters_) known.insert(parameter.tensor.unsafeGetTensorImpl());
+inline absl::Status TorchOptimizer::Collect() {
+  return Try("the module's parameters", [&] {
+    const auto all = Distinct(module_.named_parameters());
+    for (const auto& [name, tensor] : all) {
+      if (!tensor.requires_grad()) continue;
+      parameters_.push_back({.name = name, .tensor = tensor, .shape = tensor.sizes().vec()});
+      trained_.insert(tensor.unsafeGetTensorImpl());
+    }
+    if (!all.empty()) device_ = parameters_.empty() ? all.front().second.device() : parameters_.front().tensor.device();
+  });
+}
+
+// A parameter that the optimizer updates, or would if a backward pass reached it, and that is not reduced; in words.
+inline std::string TorchOptimizer::Stray() const {
   for (const auto& group : optimizer_.param_groups()) {
     for (const at::Tensor& tensor : group.params()) {
-      if (!tensor.requires_grad() || known.count(tensor.unsafeGetTensorImpl()) > 0) continue;
-      std::ostringstream shape;
-      shape << tensor.sizes();
-      return absl::InvalidArgumentError("the optimizer has a parameter of shape " + shape.str() +
-                                        " that the module has not");
+      if (trained_.contains(tensor.unsafeGetTensorImpl())) continue;
+      if (!tensor.defined()) return "an undefined parameter";
+      if (!tensor.requires_grad() && !tensor.grad().defined()) continue;
+      for (const auto& named : module_.named_parameters()) {
+        if (named.value().is_same(tensor)) return "parameter \"" + named.key() + "\"";
+      }
+      std::ostringstream text;
+      text << "a parameter of shape " << tensor.sizes();
+      return text.str();
     }
   }
-  return absl::OkStatus();
+  return {};
+}
+
+// Such a one would be another on each rank before long.
+inline absl::Status TorchOptimizer::CheckOptimizer(absl::StatusCode code) const {
+  std::string stray;
+  RETURN_IF_ERROR(Try("the optimizer's parameters", [&] { stray = Stray(); }));
+  if (stray.empty()) return absl::OkStatus();
+  return {code,
+          "the optimizer has " + stray + ", which is not reduced: in Create it was no trained one of the module's"};
 }
 
 inline absl::Status TorchOptimizer::Register(const ReducerOptions& options) {
@@ -239,9 +276,7 @@ inline absl::Status TorchOptimizer::Register(const ReducerOptions& options) {
   }
   for (Parameter& parameter : parameters_) {
     ASSIGN_OR_RETURN(const TensorTraits traits, TensorTraitsOf(parameter.name, parameter.tensor, stream_));
-    const at::IntArrayRef sizes = parameter.tensor.sizes();
-    ASSIGN_OR_RETURN(parameter.index,
-                     reducer_->Register(parameter.name, {sizes.data(), sizes.size()}, traits.dtype, traits.device));
+    ASSIGN_OR_RETURN(parameter.index, reducer_->Register(parameter.name, parameter.shape, traits.dtype, traits.device));
   }
   RETURN_IF_ERROR(FindStream());
   return reducer_->Start();
@@ -253,8 +288,6 @@ inline c10::Stream TorchOptimizer::CurrentStream() const {
 
 // LibTorch tells the number of a stream, which is 0 for the default one, and no more of it without CUDA's headers.
 inline absl::Status TorchOptimizer::FindStream() {
-  if (parameters_.empty()) return absl::OkStatus();
-  device_ = parameters_.front().tensor.device();
   RETURN_IF_ERROR(Try("the current stream", [&] { current_ = CurrentStream(); }));
   if ((current_.id() == 0) == (stream_ == nullptr)) return absl::OkStatus();
   std::ostringstream text;
@@ -265,9 +298,18 @@ inline absl::Status TorchOptimizer::FindStream() {
 
 // Between what is queued on other streams and what the reducer does there is no order.
 inline absl::Status TorchOptimizer::CheckStream(const char* what) const {
-  if (CurrentStream() == current_) return absl::OkStatus();
+  bool same = false;
+  RETURN_IF_ERROR(Try("the current stream", [&] { same = CurrentStream() == current_; }));
+  if (same) return absl::OkStatus();
   return absl::FailedPreconditionError(std::string(what) +
                                        " on another stream than was LibTorch's current one in Create");
+}
+
+inline absl::Status TorchOptimizer::BroadcastAll(NamedTensors (torch::nn::Module::*all)(bool) const) {
+  std::vector<std::pair<std::string, at::Tensor>> distinct;
+  RETURN_IF_ERROR(Try("the module's tensors", [&] { distinct = Distinct((module_.*all)(/*recurse=*/true)); }));
+  for (const auto& [name, tensor] : distinct) RETURN_IF_ERROR(BroadcastTensor(name, tensor));
+  return absl::OkStatus();
 }
 
 inline absl::Status TorchOptimizer::BroadcastTensor(const std::string& name, const at::Tensor& tensor) {
@@ -277,11 +319,17 @@ inline absl::Status TorchOptimizer::BroadcastTensor(const std::string& name, con
     text << "tensor \"" << name << "\" is on " << tensor.device() << ", the parameters are on " << device_;
     return absl::InvalidArgumentError(text.str());
   }
-  at::Tensor contiguous;
-  RETURN_IF_ERROR(Try("a copy", [&] { contiguous = tensor.detach().contiguous(); }));
+  at::Tensor elements, contiguous;
+  RETURN_IF_ERROR(Try("a copy", [&] {
+    elements = tensor.detach();
+    for (int64_t d = 0; d < elements.dim(); ++d) {  // expand() has made one element many, which cannot be written
+      if (elements.size(d) > 1 && elements.stride(d) == 0) elements = elements.narrow(d, 0, 1);
+    }
+    contiguous = elements.contiguous();
+  }));
   RETURN_IF_ERROR(communicator_.Broadcast({contiguous.data_ptr(), contiguous.numel(), traits.dtype, traits.device}, 0));
-  if (tensor.is_contiguous()) return absl::OkStatus();
-  return Try("a copy", [&] { tensor.detach().copy_(contiguous); });
+  if (contiguous.is_same(elements)) return absl::OkStatus();
+  return Try("a copy", [&] { elements.copy_(contiguous); });
 }
 
 inline absl::Status TorchOptimizer::BroadcastOptimizer() {
@@ -304,6 +352,7 @@ inline absl::Status TorchOptimizer::BroadcastOptimizer() {
     std::istringstream stream(bytes);
     torch::serialize::InputArchive archive;
     archive.load_from(stream, device_);  // rank 0's may be on a GPU of another number
+    optimizer_.state().clear();          // load() only adds: what rank 0 has no state for shall have none
     optimizer_.load(archive);
   });
 }
