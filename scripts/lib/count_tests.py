@@ -3,7 +3,8 @@
 
 Usage: count_tests.py FOLDER...   each with ctest.xml (ctest --output-junit), tests.json (ctest --show-only=json-v1)
 and GoogleTest's <binary>.xml files. A binary labelled "gtest" that leaves none has failed, whatever its exit code: it
-ended before its last case. Prints every failed and every skipped case, then the totals. Exit code 1 if anything failed or nothing ran.
+ended before its last case; so has a test that CTest did not come to. Prints every failed and every skipped case, then
+the totals. Exit code 1 if anything failed or nothing ran.
 """
 import json
 import pathlib
@@ -31,12 +32,13 @@ def gtest_cases(report):
             yield name, "skipped", "disabled in its source"
 
 
-def gtest_binaries(folder):
-    """The names of the tests labelled "gtest"."""
+def listed_tests(folder):
+    """{name of each test: whether it is labelled "gtest"}."""
+    tests = {}
     for test in json.loads((folder / "tests.json").read_text())["tests"]:
         properties = {each["name"]: each["value"] for each in test.get("properties", [])}
-        if "gtest" in properties.get("LABELS", []):
-            yield test["name"]
+        tests[test["name"]] = "gtest" in properties.get("LABELS", [])
+    return tests
 
 
 def said_skip(entry):
@@ -50,9 +52,11 @@ def said_skip(entry):
 
 def ctest_cases(folder):
     """Yields (name, verdict, reason) of each case of one run of CTest."""
-    expected = set(gtest_binaries(folder))
+    expected = listed_tests(folder)
+    begun = set()
     for entry in ElementTree.parse(folder / "ctest.xml").getroot().iter("testcase"):
         name, status = entry.get("name"), entry.get("status")
+        begun.add(name)
         report = folder / f"{name}.xml"
         cases = list(gtest_cases(report)) if report.exists() else []
         for case, verdict, reason in cases:
@@ -63,10 +67,12 @@ def ctest_cases(folder):
             yield name, "failed", "it crashed, timed out, could not start, or a sanitizer spoke at its end"
         elif status == "disabled":
             yield name, "skipped", "disabled in CTest"
-        elif name in expected and not cases:
+        elif expected.get(name) and not cases:
             yield name, "failed", "it ended with code 0 without a report of its cases"
         elif not cases:
             yield name, "passed", ""
+    for name in sorted(expected.keys() - begun):
+        yield name, "failed", "it was not begun"
 
 
 def main():
