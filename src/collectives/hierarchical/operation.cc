@@ -264,7 +264,10 @@ bool HierarchicalOperation::FailLate() {
 
 // As the operation in the host's memory has ended.
 bool HierarchicalOperation::FailLike(const absl::Status& local) {
-  return End(team_->local().node().closed() ? local : team_->BreakLike(local));
+  if (team_->local().node().closed()) return End(local);
+  // It may have begun when another thread had just learned of a loss: this call is the first to say so.
+  if (absl::IsFailedPrecondition(local) && FindBroken()) return true;
+  return End(team_->BreakLike(local));
 }
 
 // Names what came first, and the loss that is in the way.
