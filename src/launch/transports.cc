@@ -21,10 +21,8 @@ std::string Names(const std::vector<std::string>& names) {
   return told.size() == names.size() ? text : absl::StrCat(text, " and ", names.size() - told.size(), " more");
 }
 
-}  // namespace
-
-std::vector<std::string> TransportLines(const std::vector<CheckedHost>& hosts, std::string_view backend) {
-  if (backend == "mpi") return {"transport: all pairs: MPI (GYRE_BACKEND=mpi)"};
+// Of what Gyre itself carries.
+std::vector<std::string> PairLines(const std::vector<CheckedHost>& hosts, std::string_view backend) {
   std::map<std::string, std::vector<std::string>> sharing;  // hosts by what their ranks share
   std::set<std::string> networks;
   for (const CheckedHost& host : hosts) {
@@ -44,6 +42,16 @@ std::vector<std::string> TransportLines(const std::vector<CheckedHost>& hosts, s
     lines.push_back(absl::StrCat("transport: ", lines.empty() ? "all" : "all other",
                                  " pairs: ", backend == "ucx" ? "UCX (GYRE_BACKEND=ucx)" : "TCP",
                                  networks.empty() ? "" : absl::StrCat(" by ", absl::StrJoin(networks, ", "))));
+  }
+  return lines;
+}
+
+}  // namespace
+
+std::vector<std::string> TransportLines(const std::vector<CheckedHost>& hosts, std::string_view backend) {
+  std::vector<std::string> lines = PairLines(hosts, backend);
+  if (backend == "mpi") {
+    lines.insert(lines.begin(), "transport: the world's collectives of tensors on the host: MPI (GYRE_BACKEND=mpi)");
   }
   return lines;
 }

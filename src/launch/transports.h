@@ -10,7 +10,8 @@
 namespace gyre::launch {
 
 // One line for the pairs within a host, one for each set of hosts whose ranks share memory all the same, and one for
-// all other pairs; only those that there are. `backend`: GYRE_BACKEND of the ranks, or empty.
+// all other pairs; only those that there are. `backend`: GYRE_BACKEND of the ranks, or empty. Under MPI these are of
+// what it does not carry, and a line for what it does comes first.
 std::vector<std::string> TransportLines(const std::vector<CheckedHost>& hosts, std::string_view backend);
 
 }  // namespace gyre::launch

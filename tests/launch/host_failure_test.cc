@@ -113,7 +113,10 @@ TEST(TransportsTest, WhatEachPairUses) {
                    "transport: all other pairs: UCX (GYRE_BACKEND=ucx) by eth0"}));
   EXPECT_EQ(TransportLines({{"a", 2, one, 0}}, ""), Lines{"transport: pairs on one host: shared memory"});
   EXPECT_EQ(TransportLines({{"a", 1, {}, 0}, {"b", 1, {}, 0}}, ""), Lines{"transport: all pairs: TCP"});
-  EXPECT_EQ(TransportLines({{"a", 2, one, 0}}, "mpi"), Lines{"transport: all pairs: MPI (GYRE_BACKEND=mpi)"});
+  const std::string by_mpi = "transport: the world's collectives of tensors on the host: MPI (GYRE_BACKEND=mpi)";
+  EXPECT_EQ(TransportLines({{"a", 2, one, 0}}, "mpi"), (Lines{by_mpi, "transport: pairs on one host: shared memory"}));
+  EXPECT_EQ(TransportLines({{"a", 1, one, 0}, {"b", 1, two, 0}}, "mpi"),
+            (Lines{by_mpi, "transport: all pairs: TCP by eth0"}));
 }
 
 TEST(SharedVolumeTest, IsTheUsersOwnFolderInIt) {
