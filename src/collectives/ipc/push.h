@@ -37,7 +37,6 @@ class Push final : public Operation {
   Next ConsumeChunk(int64_t chunk);
   bool TakeCounts();
   int64_t ChunkCount() const;
-  int64_t MostInSegment();
 
   absl::Status Stage(int64_t chunk);
   absl::Status Work(int64_t chunk);

@@ -55,11 +55,15 @@ absl::Status ToStatus(CUresult result, std::string_view what) {
   if (result == CUDA_SUCCESS) return absl::OkStatus();
   const char* text = nullptr;
   TheDriver().describe(result, &text);
-  const std::string message = absl::StrCat(ToAbsl(what), ": ", text != nullptr ? text : "CUDA's driver lacks a call",
-                                           " (", static_cast<int>(result), ")");
+  if (text == nullptr) {
+    text = result == CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND ? "CUDA's driver is not there, or lacks a call"
+                                                               : "an error that CUDA's driver has no words for";
+  }
+  const std::string message = absl::StrCat(ToAbsl(what), ": ", text, " (", static_cast<int>(result), ")");
   switch (result) {
     case CUDA_ERROR_OUT_OF_MEMORY: return absl::ResourceExhaustedError(message);
     case CUDA_ERROR_NO_DEVICE:
+    case CUDA_ERROR_INVALID_DEVICE:
     case CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:
     case CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND: return absl::UnavailableError(message);
     default: return absl::InternalError(message);

@@ -15,8 +15,7 @@ namespace gyre::device::cuda {
 absl::StatusOr<int> CountGpus();
 
 // GPU `ordinal` of CountGpus(). Makes its primary context, which takes some 100 ms the first time in a process, and no
-// other GPU's. Calls from a thread whose current GPU is another one turn to this one and back: choose the GPU
-// (cudaSetDevice) in threads that call often.
+// other GPU's.
 absl::StatusOr<std::unique_ptr<Gpu>> OpenGpu(int ordinal);
 
 }  // namespace gyre::device::cuda
