@@ -47,6 +47,10 @@ class Gpu : public GpuAllocator {
   // Of 16 bytes: the same for all processes that see this GPU, and for no other GPU.
   virtual std::string uuid() const = 0;
 
+  // Where it is on its host's buses: alike for the slices of one GPU (MIG), which have a uuid each, and for nothing
+  // else of one host.
+  virtual int64_t place() const = 0;
+
   // With other processes (gpu_sharing.h). Lives as long as this.
   virtual GpuSharing& sharing() = 0;
 

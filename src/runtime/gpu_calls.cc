@@ -50,7 +50,7 @@ int32_t GpuCalls::this_host() const {
 }
 
 GpuOffer GpuCalls::Offer(const device::Gpu& gpu) const {
-  GpuOffer offer{.host = this_host()};
+  GpuOffer offer{.place = gpu.place(), .host = this_host()};
   if (nccl::Api* const api = runtime_->gpus().nccl(); api != nullptr) offer.nccl = nccl::VersionOf(*api);
   const std::string uuid = gpu.uuid();
   std::copy_n(uuid.begin(), std::min(uuid.size(), offer.uuid.size()), offer.uuid.begin());
@@ -60,11 +60,28 @@ GpuOffer GpuCalls::Offer(const device::Gpu& gpu) const {
 void GpuCalls::Choose(std::span<const GpuOffer> offers, const OpenedGpu& gpu) {
   const GpuChoice choice = ChooseGpuCarrier(offers);
   carrier_ = choice.carrier;
-  if (const absl::Status nccl = runtime_->gpus().WhyNoNccl(); carrier_ == GpuCarrier::kStaged && !nccl.ok()) {
-    runtime_->logger()->warn("collectives of tensors on GPUs go through the host's memory: {}", nccl.ToString());
-  }
+  SayWhyNotNccl(offers);
   chosen_ = choice.carrier == GpuCarrier::kHierarchical ? MakeHierarchical(choice, gpu)
                                                         : MakeBackend(choice.carrier, host_.team(), gpu);
+}
+
+void GpuCalls::SayWhyNotNccl(std::span<const GpuOffer> offers) const {
+  std::string why = WhyNotNccl(offers, [this](int rank) {
+    return host_.team() != nullptr ? host_.team()->RankName(rank) : host_.group().RankName(rank);
+  });
+  if (why.empty()) return;
+  const absl::Status own = runtime_->gpus().WhyNoNccl();
+  if (!own.ok()) absl::StrAppend(&why, "; here: ", own.message());
+  SayWhyByHost(why);
+}
+
+// All ranks know, so the first alone warns; what the others may know besides is for who asks for more.
+void GpuCalls::SayWhyByHost(const std::string& why) const {
+  if (!runtime_->gpus().IsNews(why)) return;
+  const bool between_hosts = carrier_ == GpuCarrier::kHierarchical;
+  runtime_->logger()->log(host_.rank() == 0 ? spdlog::level::warn : spdlog::level::info,
+                          "collectives of tensors on GPUs go through the host's memory{}: {}",
+                          between_hosts ? " between hosts" : "", why);
 }
 
 // Of the ranks of this host, or of those of `team`. Null: staged_ does it.
@@ -100,10 +117,11 @@ GpuBackend& GpuCalls::BackendOf(const Call& call) const {
 
 // Once it has connected it refuses nothing; its errors break the communicator. It stays until the communicator's end:
 // where this host's ranks could connect, its own end waits for theirs.
-bool GpuCalls::GoOnStaged() {
+bool GpuCalls::GoOnStaged(const absl::Status& why) {
   const bool connects = carrier_ == GpuCarrier::kIpc || carrier_ == GpuCarrier::kHierarchical;
   if (!connects || !host_.group().usable()) return false;
   carrier_ = GpuCarrier::kStaged;
+  SayWhyByHost(std::string(why.message()));
   return true;
 }
 

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -44,15 +45,17 @@ class GpuCalls : public std::enable_shared_from_this<GpuCalls> {
   // What carries the call out. REQUIRES: a message, or has_chosen().
   GpuBackend& BackendOf(const Call& call) const;
 
-  // The collective that the chosen backend refused, with kUnavailable on all ranks, can be carried out otherwise, as
-  // all are from now on.
-  bool GoOnStaged();
+  // The collective that the chosen backend refused for `why`, with kUnavailable on all ranks, can be carried out
+  // otherwise, as all are from now on.
+  bool GoOnStaged(const absl::Status& why);
 
  private:
   absl::StatusOr<OpenedGpu> Open(const Device& device);
   std::shared_ptr<GpuBackend> MakeBackend(GpuCarrier carrier, const std::shared_ptr<Team>& team,
                                           const OpenedGpu& gpu) const;
   std::shared_ptr<GpuBackend> MakeHierarchical(const GpuChoice& choice, const OpenedGpu& gpu) const;
+  void SayWhyNotNccl(std::span<const GpuOffer> offers) const;
+  void SayWhyByHost(const std::string& why) const;
   int32_t this_host() const;
 
   const HostCalls host_;

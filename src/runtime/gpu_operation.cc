@@ -93,7 +93,7 @@ void GpuOperation::Follow(std::shared_ptr<Pollable> operation) {
 // The operation in course has ended, or there was none to wait for. True: and with it all.
 bool GpuOperation::OnEnded() {
   if (current_ != nullptr && !offering_ && absl::IsUnavailable(current_->status()) &&
-      call_.kind != CallKind::kMessage && calls_->GoOnStaged()) {
+      call_.kind != CallKind::kMessage && calls_->GoOnStaged(current_->status())) {
     FollowBackend();
     return false;
   }

@@ -52,6 +52,11 @@ std::shared_ptr<void> Gpus::TakeTurnOfGraphs(int ordinal) {
   return taken;
 }
 
+bool Gpus::IsNews(const std::string& text) {
+  std::lock_guard lock(mutex_);
+  return told_.insert(text).second;
+}
+
 nccl::Api* Gpus::nccl() {
   if (!by_cuda_) return nccl_;
   const auto api = nccl::LoadApi();

@@ -6,6 +6,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -81,6 +83,9 @@ class Gpus {
   // Why there is none where CUDA's GPUs might have it.
   absl::Status WhyNoNccl() const { return by_cuda_ ? nccl::LoadApi().status() : absl::OkStatus(); }
 
+  // False if it was asked before: what several communicators find out is told once.
+  bool IsNews(const std::string& text);
+
  private:
   Open open_;
   bool by_cuda_ = true;
@@ -92,6 +97,7 @@ class Gpus {
   std::mutex mutex_;
   std::map<int, OpenedGpu> opened_;                 // by ordinal; guarded by mutex_
   std::map<int, std::weak_ptr<void>> graph_turns_;  // likewise
+  std::set<std::string> told_;                      // guarded by mutex_
 };
 
 }  // namespace gyre::internal

@@ -24,7 +24,11 @@ FakeGpu::~FakeGpu() {
 }
 
 std::unique_ptr<FakeGpu> FakeGpu::Beside() const {
-  return std::unique_ptr<FakeGpu>(new FakeGpu(queues_));
+  return std::unique_ptr<FakeGpu>(new FakeGpu(queues_, nullptr));
+}
+
+std::unique_ptr<FakeGpu> FakeGpu::Slice() const {
+  return std::unique_ptr<FakeGpu>(new FakeGpu(queues_, this));
 }
 
 void FakeGpu::Stall(bool stalled) {

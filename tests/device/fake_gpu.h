@@ -8,6 +8,8 @@
 // test. The default stream is a stream like the others: it waits for nobody.
 #pragma once
 
+#include <bit>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <limits>
@@ -60,12 +62,15 @@ class FakeSharing final : public GpuSharing {
 class FakeGpu final : public Gpu {
  public:
   explicit FakeGpu(unsigned seed = 1, int ordinal = 0)
-      : ordinal_(ordinal), queues_(std::make_shared<Queues>(seed)), mutex_(queues_->mutex) {}
+      : ordinal_(ordinal), place_(AddressOf(this)), queues_(std::make_shared<Queues>(seed)), mutex_(queues_->mutex) {}
   ~FakeGpu() override;
 
   // Another one beside it: a GPU of its own, but what is queued on either may wait for what is queued on the other, and
   // whoever looks at one of them lets both go on. They stall together.
   std::unique_ptr<FakeGpu> Beside() const;
+
+  // The same, but a slice of this GPU: at its place.
+  std::unique_ptr<FakeGpu> Slice() const;
 
   // From now on nothing that is queued is done, as on a GPU that hangs; or it is again.
   void Stall(bool stalled);
@@ -137,6 +142,7 @@ class FakeGpu final : public Gpu {
   std::string name() const override { return "fake"; }
   int ordinal() const override { return ordinal_; }
   std::string uuid() const override;
+  int64_t place() const override { return place_; }
   FakeSharing& sharing() override { return sharing_; }
   absl::StatusOr<void*> Allocate(int64_t bytes) override;
   void Free(void* memory) override;
@@ -187,7 +193,13 @@ class FakeGpu final : public Gpu {
     std::set<std::thread::id> waited;                   // for all work, and have queued nothing since
   };
 
-  explicit FakeGpu(std::shared_ptr<Queues> queues) : ordinal_(0), queues_(std::move(queues)), mutex_(queues_->mutex) {}
+  // `whole`: what this is a slice of; null: of nothing.
+  FakeGpu(std::shared_ptr<Queues> queues, const FakeGpu* whole)
+      : ordinal_(0),
+        place_(whole != nullptr ? whole->place_ : AddressOf(this)),
+        queues_(std::move(queues)),
+        mutex_(queues_->mutex) {}
+  static int64_t AddressOf(const FakeGpu* gpu) { return std::bit_cast<int64_t>(gpu); }
   absl::Status Queue(Stream stream, Item item);
   absl::Status QueueNow(Stream stream, Item item);
   absl::Status QueuePack(const PackTable& table, void* buffer, double scale, bool unpacks, Stream stream);
@@ -201,6 +213,7 @@ class FakeGpu final : public Gpu {
   void Await(std::unique_lock<std::mutex>& lock, const std::function<bool()>& busy);
 
   const int ordinal_;
+  const int64_t place_;
   FakeSharing sharing_{*this};
   const std::shared_ptr<Queues> queues_;
   std::mutex& mutex_;  // theirs; guards all that follows

@@ -368,6 +368,7 @@ TEST_P(GpuTest, MemoryIsCleared) {
 TEST_P(GpuTest, SaysWhichItIs) {
   EXPECT_EQ(gpu_->ordinal(), 0);
   EXPECT_EQ(gpu_->uuid().size(), 16U);
+  EXPECT_GT(gpu_->place(), 0);  // where the first bus begins, no GPU is
 }
 
 // What the fake is for: whoever does not wait for an event finds, with one seed or another, that it had to.

@@ -21,12 +21,16 @@
 
 namespace gyre::support {
 
-// As RunOnGpus, each rank with a GPU of its own.
-inline void RunByNccl(const HostSizes& hosts, unsigned seed, const std::function<void(GpuRank&)>& body) {
+// What each rank has: a GPU of its own, or a slice of the one that all have.
+enum class Portion { kGpu, kSlice };
+
+// As RunOnGpus.
+inline void RunByNccl(const HostSizes& hosts, unsigned seed, const std::function<void(GpuRank&)>& body,
+                      Portion portion = Portion::kGpu) {
   const auto first = std::make_shared<device::FakeGpu>(seed);
   const int size = std::accumulate(hosts.begin(), hosts.end(), 0);
   std::vector<std::shared_ptr<device::FakeGpu>> gpus;
-  for (int r = 0; r < size; ++r) gpus.push_back(first->Beside());
+  for (int r = 0; r < size; ++r) gpus.push_back(portion == Portion::kGpu ? first->Beside() : first->Slice());
   FakeNccl nccl(*first);
   std::barrier arrivals(size);
   RunThreads(size, [&](const Rank& rank) {

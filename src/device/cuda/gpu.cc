@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -17,12 +18,17 @@ namespace gyre::device::cuda {
 
 namespace {
 
+int64_t PlaceOf(const cudaDeviceProp& properties) {
+  return int64_t{properties.pciDomainID} << 16 | properties.pciBusID << 8 | properties.pciDeviceID;
+}
+
 class CudaGpu final : public Gpu {
  public:
   CudaGpu(const PrimaryContext& primary, const cudaDeviceProp& properties)
       : primary_(primary),
         name_(properties.name),
         uuid_(properties.uuid.bytes, sizeof properties.uuid.bytes),
+        place_(PlaceOf(properties)),
         multiprocessors_(properties.multiProcessorCount),
         tables_(primary),
         captures_(primary),
@@ -32,6 +38,7 @@ class CudaGpu final : public Gpu {
   std::string name() const override { return name_; }
   int ordinal() const override { return primary_.ordinal; }
   std::string uuid() const override { return uuid_; }
+  int64_t place() const override { return place_; }
   GpuSharing& sharing() override { return sharing_; }
 
   absl::StatusOr<void*> Allocate(int64_t bytes) override {
@@ -218,6 +225,7 @@ class CudaGpu final : public Gpu {
 
   const PrimaryContext primary_;
   const std::string name_, uuid_;
+  const int64_t place_;
   const int multiprocessors_;
   Tables tables_;
   Captures captures_;
