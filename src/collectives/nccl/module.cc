@@ -15,7 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cuda_runtime_api.h"
-#include "device/cuda/current.h"
+#include "device/cuda_context/current.h"
 #include "gyre/status_macros.h"
 #include "gyre/version.h"
 

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cuda_runtime_api.h"
-#include "device/cuda/current.h"
+#include "device/cuda_context/current.h"
 #include "device/gpu.h"
 #include "gyre/status_macros.h"
 

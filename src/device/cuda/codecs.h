@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "device/cuda/current.h"
+#include "device/cuda_context/current.h"
 #include "device/gpu_codecs.h"
 
 namespace gyre::device::cuda {

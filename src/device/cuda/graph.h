@@ -9,8 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cuda_runtime_api.h"
-#include "device/cuda/current.h"
 #include "device/cuda/launch.cuh"
+#include "device/cuda_context/current.h"
 #include "device/gpu_graph.h"
 #include "device/hand_over.h"
 

@@ -12,8 +12,8 @@ namespace gyre::device::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-// Several times what fits at once (5 to 8, by registers): work is cut alike, and where all blocks do not fit evenly, the
-// last ones keep few multiprocessors busy for a short while only.
+// Several times what fits at once (5 to 8, by registers): work is cut alike, and where all blocks do not fit evenly,
+// the last ones keep few multiprocessors busy for a short while only.
 constexpr int kBlocksPerMultiprocessor = 32;
 
 struct Sum {

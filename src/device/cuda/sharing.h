@@ -4,7 +4,7 @@
 #include <mutex>
 #include <set>
 
-#include "device/cuda/current.h"
+#include "device/cuda_context/current.h"
 #include "device/gpu_sharing.h"
 
 namespace gyre::device::cuda {

@@ -7,8 +7,8 @@
 
 #include "absl/status/statusor.h"
 #include "cuda_runtime_api.h"
-#include "device/cuda/current.h"
 #include "device/cuda/launch.cuh"
+#include "device/cuda_context/current.h"
 #include "device/gpu.h"
 
 namespace gyre::device::cuda {

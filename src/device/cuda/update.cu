@@ -11,8 +11,8 @@ namespace {
 using kernels::Weights;
 
 constexpr int kThreads = 256;
-// Several times what fits at once (5 to 8, by registers): work is cut alike, and where all blocks do not fit evenly, the
-// last ones keep few multiprocessors busy for a short while only.
+// Several times what fits at once (5 to 8, by registers): work is cut alike, and where all blocks do not fit evenly,
+// the last ones keep few multiprocessors busy for a short while only.
 constexpr int kBlocksPerMultiprocessor = 32;
 
 struct Tensors {

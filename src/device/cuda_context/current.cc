@@ -1,4 +1,4 @@
-#include "device/cuda/current.h"
+#include "device/cuda_context/current.h"
 
 #include <dlfcn.h>
 
