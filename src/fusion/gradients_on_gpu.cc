@@ -112,8 +112,9 @@ absl::Status GradientsOnGpu::Check(int tensor, const TensorView& view) const {
                                                  " on a GPU where one of them is f64 or gradients are accumulated"));
 }
 
-// From here on the tensor is there once what is queued on `stream` has been done. What is only reduced is marked with
-// its bucket; sums are added to by the next one on whatever stream that comes. (What is captured would not be done.)
+// From here on the tensor is there once what is queued on `stream` has been done. What is reduced is marked with its
+// bucket; what is only added up, at once, for the next one, on whatever stream that comes. (What is captured would not
+// be done.)
 absl::Status GradientsOnGpu::GivenOn(int tensor, void* stream) {
   Given& given = given_[static_cast<size_t>(tensor)];
   {
@@ -122,7 +123,7 @@ absl::Status GradientsOnGpu::GivenOn(int tensor, void* stream) {
   }
   given.stream = stream;
   given.mark = tensor;
-  given.unmarked = accumulate() == 1;
+  given.unmarked = !only_adds();
   return given.unmarked ? gpu_->CheckNotCaptured(stream) : gpu_->Record(given.ready, stream);
 }
 

@@ -113,7 +113,7 @@ bool SplitsSums(const Compression& compression, int ranks, int most_gathered);
 // Whether there is one for such a codec of such a gradient, by shape, size and the options' own limits.
 bool IsCovered(const Compression& compression, const ExchangeTensor& tensor);
 
-// REQUIRES: valid options, anything but NoCompression, that the device takes; covered tensors are as IsCovered says.
+// REQUIRES: valid options, anything but NoCompression; covered tensors are as IsCovered says.
 absl::StatusOr<std::unique_ptr<CompressedExchange>> MakeCompressedExchange(const Compression& compression,
                                                                            ExchangeSettings settings,
                                                                            std::shared_ptr<CodecDevice> device);

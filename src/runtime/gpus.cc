@@ -53,7 +53,7 @@ std::shared_ptr<void> Gpus::TakeTurnOfGraphs(int ordinal) {
 }
 
 bool Gpus::IsNews(const std::string& text) {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(told_mutex_);
   return told_.insert(text).second;
 }
 

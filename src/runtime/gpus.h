@@ -97,7 +97,8 @@ class Gpus {
   std::mutex mutex_;
   std::map<int, OpenedGpu> opened_;                 // by ordinal; guarded by mutex_
   std::map<int, std::weak_ptr<void>> graph_turns_;  // likewise
-  std::set<std::string> told_;                      // guarded by mutex_
+  std::mutex told_mutex_;                           // not for as long as opening a GPU takes
+  std::set<std::string> told_;                      // guarded by told_mutex_
 };
 
 }  // namespace gyre::internal

@@ -30,13 +30,17 @@ class GradientsOnGpuTest : public testing::Test {
     for (Gpu::Stream& stream : streams_) stream = *gpu_->CreateStream();
     event_ = *gpu_->CreateEvent();
     const Plan plan = PlanBySize(tensors_, std::vector{0, 1}, 1 << 20);
-    const Layout layout = MakeLayout(tensors_, plan);
-    part_ = MakeParts(tensors_, plan, layout, INT64_MAX)[0];
+    layout_ = MakeLayout(tensors_, plan);
+    part_ = MakeParts(tensors_, plan, layout_, INT64_MAX)[0];
     ASSERT_EQ(part_.tensors.size(), 2u);
-    auto gradients = GradientsOnGpu::Create(gpu_, gpu_, tensors_, layout, {streams_[0], streams_[1]}, 1);
+    ASSERT_NO_FATAL_FAILURE(Make(1));
+    memory_.assign(2, std::vector<float>(static_cast<size_t>(kCount), 1.0f));
+  }
+
+  void Make(int accumulate) {
+    auto gradients = GradientsOnGpu::Create(gpu_, gpu_, tensors_, layout_, {streams_[0], streams_[1]}, accumulate);
     ASSERT_THAT(gradients, IsOk());
     gradients_ = *std::move(gradients);
-    memory_.assign(2, std::vector<float>(static_cast<size_t>(kCount), 1.0f));
   }
 
   void TearDown() override {
@@ -66,6 +70,7 @@ class GradientsOnGpuTest : public testing::Test {
   const std::shared_ptr<device::FakeGpu> gpu_ = std::make_shared<device::FakeGpu>(3);
   std::vector<Gpu::Stream> streams_ = std::vector<Gpu::Stream>(4);
   Gpu::Event event_ = nullptr;
+  Layout layout_;
   Part part_;
   std::vector<std::vector<float>> memory_;  // by tensor
   std::unique_ptr<GradientsOnGpu> gradients_;
@@ -98,6 +103,33 @@ TEST_F(GradientsOnGpuTest, OneMarkOfAStreamIsBehindAllThatWereGivenThere) {
     ExpectToComeBehind(streams_[2], gradients_->own().stream, memory_[0]);
     EXPECT_THAT(gradients_->Finish(), IsOk());
     gradients_->Restart();
+  }
+}
+
+// The last ones: each of those before is awaited on the stream of the next one of its tensor.
+TEST_F(GradientsOnGpuTest, WhatIsAddedUpHasOneMarkOfAStreamToo) {
+  ASSERT_NO_FATAL_FAILURE(Make(2));
+  for (int step = 0; step < 2; ++step) {
+    for (const int tensor : {0, 1}) GiveOn(tensor, streams_[static_cast<size_t>(tensor)]);
+    gradients_->Mark(part_.tensors);
+    gradients_->Restart();
+    for (const int tensor : {0, 1}) GiveOn(tensor, streams_[3]);
+    EXPECT_THAT(gpu_->Synchronize(streams_[3]), IsOk());
+    gpu_->Hold(streams_[3], true);
+    gpu_->Hold(gradients_->own().stream, true);
+    const int queued = gpu_->queued();
+    gradients_->Mark(part_.tensors);
+    ASSERT_THAT(gradients_->Prepare(part_), IsOk());
+    EXPECT_EQ(gpu_->queued(), queued + 2);
+    gpu_->Hold(gradients_->own().stream, false);
+    std::vector<float> sums(static_cast<size_t>(kCount));
+    const TensorView buffer = gradients_->BufferOf(part_);
+    EXPECT_THAT(gpu_->Copy(sums.data(), buffer.data, kCount * 4, buffer.device.stream), IsOk());
+    ExpectToComeBehind(streams_[3], buffer.device.stream, memory_[0]);
+    EXPECT_THAT(sums, Each(2.0f));
+    EXPECT_THAT(gradients_->Finish(), IsOk());
+    gradients_->Restart();
+    memory_[0].assign(static_cast<size_t>(kCount), 1.0f);
   }
 }
 

@@ -66,9 +66,9 @@ class TorchOptimizer {
   //                        not on the device of those before it; in the optimizer, an undefined parameter, one that is
   //                        not the module's, or a frozen one that has a gradient; a frozen one or a buffer whose
   //                        elements Gyre does not know, or on another GPU; one of `stream` and LibTorch's current
-  //                        stream is the default one, the other is not; modules that differ between ranks
-  //                        (GradientReducer::Start); LBFGS, which evaluates the loss itself; a Dgc, whose results are
-  //                        velocities
+  //                        stream is the default one, the other is not; trained parameters that differ between
+  //                        ranks (GradientReducer::Start; the others, and buffers, have to be alike); LBFGS, which
+  //                        evaluates the loss itself; a Dgc, whose results are velocities
   //   kInternal            LibTorch threw; with its words
   static absl::StatusOr<std::unique_ptr<TorchOptimizer>> Create(Communicator& communicator,
                                                                 const torch::nn::Module& module,
