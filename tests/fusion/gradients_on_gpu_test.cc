@@ -119,6 +119,7 @@ TEST_F(GradientsOnGpuTest, WhatIsAddedUpHasOneMarkOfAStreamToo) {
     gpu_->Hold(gradients_->own().stream, true);
     const int queued = gpu_->queued();
     gradients_->Mark(part_.tensors);
+    EXPECT_EQ(gpu_->queued(), queued + 1);
     ASSERT_THAT(gradients_->Prepare(part_), IsOk());
     EXPECT_EQ(gpu_->queued(), queued + 2);
     gpu_->Hold(gradients_->own().stream, false);
