@@ -202,8 +202,9 @@ absl::StatusOr<Connected> ConnectAuthenticated(
     auto connected = attempt();
     if (connected.ok()) return connected;
     const TimePoint now = std::chrono::steady_clock::now();
-    if (!absl::IsUnavailable(connected.status())) return Annotate(connected.status(), what);
-    if (now + pause >= deadline) {
+    const bool took_all = absl::IsDeadlineExceeded(connected.status());  // of the time
+    if (!took_all && !absl::IsUnavailable(connected.status())) return Annotate(connected.status(), what);
+    if (took_all || now + pause >= deadline) {
       std::this_thread::sleep_until(deadline);
       return absl::DeadlineExceededError(
           absl::StrCat(ToAbsl(what), " was not reached in time: ", connected.status().message()));

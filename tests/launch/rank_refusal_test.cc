@@ -85,7 +85,7 @@ TEST_P(RankRefusal, AnUnknownHost) {
   support::Program rank = Start(1, {"no-such-host.invalid", 1}, Secret("one"));
   ASSERT_TRUE(rank.WaitFor(seconds(20)));
   EXPECT_EQ(rank.exit_code(), 2);
-  EXPECT_TRUE(Has(rank.err(), "rank 1 of 2 could not join: the store at no-such-host.invalid:1")) << rank.err();
+  EXPECT_TRUE(Has(rank.err(), "rank 1 of 2 could not join: the store at no-such-host.invalid:1 ")) << rank.err();
   EXPECT_TRUE(Has(rank.err(), "resolve no-such-host.invalid: ") && Has(rank.err(), "; try: ")) << rank.err();
   EXPECT_EQ(rank.err().find('\n'), rank.err().size() - 1) << rank.err();
 }

@@ -98,7 +98,9 @@ TEST_F(RemoteTest, AHostThatIsGoneWhenTheLastOneIsReady) {
 
 TEST_F(RemoteTest, HostsInTheSameTrouble) {
   const std::string shell =
-      Script("rsh", "case $1 in a) shift; exec sh -c \"$*\" ;; c) sleep 0.2 ;; esac; exec " BAD_AGENT_PATH " version");
+      Script("rsh",
+             "case $1 in a) shift; exec sh -c \"$*\" ;; b) touch \"$0.b\" ;; "
+             "c) until [ -e \"$0.b\" ]; do sleep 0.01; done; sleep 0.05 ;; esac; exec " BAD_AGENT_PATH " version");
   ExpectLine(RunToEnd(Over("a,b:4,c", shell, {}, {"true"})), 69,
              "hosts b, c: agent: gyrerun is version 0.0.0-other there and " GYRE_VERSION_STRING
              " here; the job was not started; try: --remote-gyrerun with the path of this version there");
