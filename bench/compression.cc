@@ -30,7 +30,7 @@ struct Speeds {
 };
 
 // Gradient bytes a second: 4 an element, in and out alike.
-void Print(const Speeds& speeds, std::FILE* json) {
+void PrintSpeeds(const Speeds& speeds, std::FILE* json) {
   const auto bytes = static_cast<double>(speeds.count) * sizeof(float);
   const double ratio = bytes / static_cast<double>(speeds.payload_bytes);
   const double encode = bytes / speeds.encode_seconds * 1e-9, decode = bytes / speeds.decode_seconds * 1e-9;
@@ -74,7 +74,8 @@ absl::Status MeasureCodec(const std::string& name, const Compression& compressio
     decode.push_back(decoding);
   }
   RETURN_IF_ERROR(status);
-  Print({name, count, Summarize(encode).median, Summarize(decode).median, static_cast<int64_t>(payload.size())}, json);
+  PrintSpeeds({name, count, Summarize(encode).median, Summarize(decode).median, static_cast<int64_t>(payload.size())},
+              json);
   return absl::OkStatus();
 }
 
@@ -94,7 +95,7 @@ absl::Status MeasurePowerSgd(const std::string& name, const PowerSgd& power, con
     decode.push_back(SecondsOf([&] { tensor.Finish(out); }));
   }
   const auto sent = static_cast<int64_t>(sizeof(float)) * 2 * side * tensor.rank();
-  Print({name, side * side, Summarize(encode).median, Summarize(decode).median, sent}, json);
+  PrintSpeeds({name, side * side, Summarize(encode).median, Summarize(decode).median, sent}, json);
   return absl::OkStatus();
 }
 

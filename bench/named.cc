@@ -16,7 +16,7 @@ namespace gyre::bench {
 
 namespace {
 
-struct Row {
+struct NamedRow {
   const char* what;
   Times times;
 };
@@ -65,7 +65,8 @@ absl::Status RunNamed(const NamedOptions& options) {
   std::printf("# allreduce of %lld bytes by name, %d ranks, submission to end, us\n", static_cast<long long>(bytes),
               world.size());
   std::printf("#      order       min    median       p99\n");
-  for (const Row& row : {Row{"frozen", frozen}, Row{"unattended", unattended}, Row{"negotiated", negotiated}}) {
+  for (const NamedRow& row :
+       {NamedRow{"frozen", frozen}, NamedRow{"unattended", unattended}, NamedRow{"negotiated", negotiated}}) {
     std::printf("%12s %9.2f %9.2f %9.2f\n", row.what, row.times.min, row.times.median, row.times.p99);
   }
   std::printf("# control messages of rank 0 in %lld frozen operations: %lld\n",

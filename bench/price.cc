@@ -24,7 +24,7 @@ namespace {
 using internal::PricedAlgorithm;
 using internal::PriceModel;
 
-struct Row {
+struct PricedRow {
   const PricedAlgorithm& algorithm;
   int ranks;
   int64_t bytes;
@@ -38,7 +38,7 @@ std::string Microseconds(const std::optional<double>& seconds) {
   return seconds ? absl::StrFormat("%.2f", *seconds * 1e6) : "-";
 }
 
-void Print(const Row& row, std::FILE* json) {
+void PrintPrice(const PricedRow& row, std::FILE* json) {
   const std::string operation(row.algorithm.operation), name(row.algorithm.name);
   const double formula = row.closed_form.value_or(0), ratio = formula > 0 ? row.seconds / formula : 0;  // 0: none
   absl::PrintF("%15s %-18s %8d %12d %14s %14s %7s %8.2f%s\n", operation, name, row.ranks, row.bytes,
@@ -68,9 +68,9 @@ void PriceOne(const PricedAlgorithm& algorithm, int ranks, int64_t bytes, const 
                  bytes, std::string(price.status().message()));
     return;
   }
-  Print({algorithm, ranks, bytes, price->seconds, algorithm.closed_form(ranks, block_bytes, model), took.count(),
-         price->extrapolated},
-        json);
+  PrintPrice({algorithm, ranks, bytes, price->seconds, algorithm.closed_form(ranks, block_bytes, model), took.count(),
+              price->extrapolated},
+             json);
 }
 
 }  // namespace

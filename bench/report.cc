@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "nlohmann/json.hpp"
+#include "or_null.h"
 
 namespace gyre::bench {
 
@@ -17,11 +18,6 @@ std::string ReductionOf(const Task& task) {
 
 int RootOf(const Task& task) {
   return HasRoot(task.operation) ? task.root : -1;
-}
-
-template <typename T>
-nlohmann::ordered_json OrNull(const std::optional<T>& value) {
-  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
 }
 
 std::string OrNotKnown(const std::optional<int64_t>& value) {

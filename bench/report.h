@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "gyre/communicator.h"
+#include "output_file.h"
 #include "task.h"
 #include "timing.h"
 
@@ -46,10 +47,7 @@ class Report {
  private:
   static void PrintHead(const std::string& command, int ranks, int hosts);  // over several hosts, with wire bytes
 
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  std::unique_ptr<std::FILE, Close> json_;
+  OutputFile json_;
 };
 
 }  // namespace gyre::bench

@@ -42,7 +42,7 @@ size_t CountUnique(std::vector<int64_t> ids) {
   return ids.size() - std::ranges::unique(ids).size();
 }
 
-void Print(const char* what, std::vector<double> times, double rows) {
+void PrintRowTimes(const char* what, std::vector<double> times, double rows) {
   const Times summary = Summarize(std::move(times));
   std::printf("%-10s%9.2f %9.2f %9.2f %14.0f\n", what, summary.min, summary.median, summary.p99,
               rows / summary.median * 1000);
@@ -127,8 +127,8 @@ absl::Status RunServerRows(const ServerRowsOptions& options) {
               1e-6 * static_cast<double>(bytes) / options.samples, 2e-6 * row * static_cast<double>(options.rows));
   std::printf("#               min    median       p99   rows/s of all\n");
   const double rows = static_cast<double>(options.batch) * world.size();
-  Print("pull", std::move(pulls), rows);
-  Print("push", std::move(pushes), rows);
+  PrintRowTimes("pull", std::move(pulls), rows);
+  PrintRowTimes("push", std::move(pushes), rows);
   return absl::OkStatus();
 }
 

@@ -19,6 +19,8 @@
 
 namespace gyre::bench::gpu {
 
+inline constexpr int64_t kFloatBytes = sizeof(float);
+
 using Run = std::function<absl::Status()>;
 
 struct Case {

@@ -30,7 +30,7 @@ std::vector<float> Loaded(std::span<const std::byte> elements) {
 }
 
 // Of 8 bits: multiples of a sixteenth, from 0 on.
-std::vector<std::byte> Bytes(std::span<const float> values) {
+std::vector<std::byte> BytesOf(std::span<const float> values) {
   std::vector<std::byte> elements(values.size());
   for (size_t i = 0; i < values.size(); ++i) {
     elements[i] = static_cast<std::byte>(static_cast<int>(16 * values[i]) & 0xff);
@@ -59,7 +59,7 @@ std::vector<std::byte> Encode(std::span<const float> values, DType dtype) {
     case DType::kBF16: return Stored<BFloat16>(values);
     case DType::kF32: return Stored<float>(values);
     case DType::kF64: return Stored<double>(values);
-    default: return Bytes(values);
+    default: return BytesOf(values);
   }
 }
 

@@ -12,7 +12,6 @@ namespace {
 
 using device::Quantizer;
 
-constexpr int64_t kWidth = sizeof(float);
 constexpr uint64_t kSeed = 1;
 constexpr float kScale = 1e-3f;  // of what is added up: sums stay small
 
@@ -97,9 +96,9 @@ absl::Status AddQuantizers(Cases& cases) {
   constexpr const char* kNames[device::kQuantizers] = {"f32",  "f16",  "bf16", "fp8",    "fp8-e5m2",
                                                        "int8", "int4", "sign", "ternary"};
   const int64_t count = cases.Scaled(64 << 20);
-  ASSIGN_OR_RETURN(std::byte* const gradient, cases.Allocate(count * kWidth));
-  ASSIGN_OR_RETURN(std::byte* const kept, cases.Allocate(count * kWidth));
-  ASSIGN_OR_RETURN(std::byte* const payload, cases.Allocate(count * kWidth));
+  ASSIGN_OR_RETURN(std::byte* const gradient, cases.Allocate(count * kFloatBytes));
+  ASSIGN_OR_RETURN(std::byte* const kept, cases.Allocate(count * kFloatBytes));
+  ASSIGN_OR_RETURN(std::byte* const payload, cases.Allocate(count * kFloatBytes));
   RETURN_IF_ERROR(cases.FillNormal(gradient, count, DType::kF32, 2));
   const Codec codec{cases, count, reinterpret_cast<float*>(gradient), reinterpret_cast<float*>(kept), payload};
   for (int number = 0; number < device::kQuantizers; ++number) {
@@ -107,9 +106,9 @@ absl::Status AddQuantizers(Cases& cases) {
     const int64_t bytes = device::QuantizedBytes(kind, count);
     // Gradient and remainders are read, remainders and payload written; sums are read and written.
     cases.Add({"quantisers", absl::StrCat("quantise to ", kNames[number], ", keeping what is lost"),
-               3 * count * kWidth + bytes, [=] { return codec.Quantize(kind); },
+               3 * count * kFloatBytes + bytes, [=] { return codec.Quantize(kind); },
                [=](const Run& run) { return codec.CheckQuantize(kind, run); }});
-    cases.Add({"quantisers", absl::StrCat("add up from ", kNames[number]), 2 * count * kWidth + bytes,
+    cases.Add({"quantisers", absl::StrCat("add up from ", kNames[number]), 2 * count * kFloatBytes + bytes,
                [=] { return codec.AddUp(kind); }, [=](const Run& run) { return codec.CheckAddUp(kind, run); }});
   }
   return absl::OkStatus();

@@ -14,7 +14,7 @@ namespace gyre::bench::gpu {
 
 namespace {
 
-absl::Status Check(ncclResult_t result, std::string_view what) {
+absl::Status CheckNccl(ncclResult_t result, std::string_view what) {
   if (result == ncclSuccess) return absl::OkStatus();
   return absl::InternalError(absl::StrCat("NCCL: ", std::string(what), ": ", ncclGetErrorString(result)));
 }
@@ -79,13 +79,15 @@ class Nccl final : public Contender {
     cudaStream_t const stream = stream_.get();
     switch (task_.operation) {
       case Operation::kAllReduce:
-        return Check(ncclAllReduce(at.send, at.result, count, type_, op_, communicator_, stream), "allreduce");
+        return CheckNccl(ncclAllReduce(at.send, at.result, count, type_, op_, communicator_, stream), "allreduce");
       case Operation::kReduceScatter:
-        return Check(ncclReduceScatter(at.send, at.result, count, type_, op_, communicator_, stream), "reduce_scatter");
+        return CheckNccl(ncclReduceScatter(at.send, at.result, count, type_, op_, communicator_, stream),
+                         "reduce_scatter");
       case Operation::kAllGather:
-        return Check(ncclAllGather(at.send, at.result, count, type_, communicator_, stream), "allgather");
+        return CheckNccl(ncclAllGather(at.send, at.result, count, type_, communicator_, stream), "allgather");
       case Operation::kBroadcast:
-        return Check(ncclBroadcast(at.send, at.result, count, type_, task_.root, communicator_, stream), "broadcast");
+        return CheckNccl(ncclBroadcast(at.send, at.result, count, type_, task_.root, communicator_, stream),
+                         "broadcast");
       case Operation::kAllToAll: return AllToAll(at);
       case Operation::kCopy: break;
     }
@@ -96,14 +98,14 @@ class Nccl final : public Contender {
   absl::Status AllToAll(const Ends& at) {
     const int64_t segment = task_.count * DTypeSize(task_.dtype);
     const auto count = static_cast<size_t>(task_.count);
-    RETURN_IF_ERROR(Check(ncclGroupStart(), "alltoall"));
+    RETURN_IF_ERROR(CheckNccl(ncclGroupStart(), "alltoall"));
     for (int peer = 0; peer < task_.ranks; ++peer) {
       RETURN_IF_ERROR(
-          Check(ncclSend(at.send + peer * segment, count, type_, peer, communicator_, stream_.get()), "alltoall"));
-      RETURN_IF_ERROR(
-          Check(ncclRecv(at.result + peer * segment, count, type_, peer, communicator_, stream_.get()), "alltoall"));
+          CheckNccl(ncclSend(at.send + peer * segment, count, type_, peer, communicator_, stream_.get()), "alltoall"));
+      RETURN_IF_ERROR(CheckNccl(ncclRecv(at.result + peer * segment, count, type_, peer, communicator_, stream_.get()),
+                                "alltoall"));
     }
-    return Check(ncclGroupEnd(), "alltoall");
+    return CheckNccl(ncclGroupEnd(), "alltoall");
   }
 
   ncclComm_t const communicator_;
@@ -141,11 +143,11 @@ absl::Status CheckApart(Communicator& world, int gpu) {
 absl::StatusOr<std::unique_ptr<Contender>> MakeNccl(Communicator& world, int gpu) {
   RETURN_IF_ERROR(CheckApart(world, gpu));
   ncclUniqueId id = {};
-  if (world.rank() == 0) RETURN_IF_ERROR(Check(ncclGetUniqueId(&id), "making an id"));
+  if (world.rank() == 0) RETURN_IF_ERROR(CheckNccl(ncclGetUniqueId(&id), "making an id"));
   RETURN_IF_ERROR(world.Broadcast(TensorView(&id, sizeof(id), DType::kU8), 0));
   ASSIGN_OR_RETURN(Stream stream, Stream::Make());
   ncclComm_t communicator = nullptr;
-  RETURN_IF_ERROR(Check(ncclCommInitRank(&communicator, world.size(), id, world.rank()), "making a communicator"));
+  RETURN_IF_ERROR(CheckNccl(ncclCommInitRank(&communicator, world.size(), id, world.rank()), "making a communicator"));
   return std::make_unique<Nccl>(communicator, std::move(stream));
 }
 

@@ -18,6 +18,7 @@
 #include "gpu/cuda.h"
 #include "gyre/status_macros.h"
 #include "nlohmann/json.hpp"
+#include "output_file.h"
 #include "timing.h"
 
 namespace gyre::bench::gpu {
@@ -35,7 +36,7 @@ absl::StatusOr<int64_t> RescansOf(const Case& what) {
 }
 
 // By turns with a copy of as many bytes, half of them read.
-absl::StatusOr<Rates> Measure(const Case& what, const Stream& stream, std::byte* from, std::byte* to, int samples) {
+absl::StatusOr<Rates> MeasureCase(const Case& what, const Stream& stream, std::byte* from, std::byte* to, int samples) {
   constexpr int kWarmup = 3;
   constexpr double kSample = 1e-3;  // seconds that one sample should take, so that launches do not show
   const auto copy = [&] {
@@ -79,7 +80,7 @@ absl::StatusOr<std::set<std::string>> CheckAll(const std::vector<const Case*>& c
   return wrong;
 }
 
-void Print(const Case& what, const Rates& got, bool right, const std::string& gpu, std::FILE* json) {
+void PrintRates(const Case& what, const Rates& got, bool right, const std::string& gpu, std::FILE* json) {
   const std::string rescans = what.rescans ? absl::StrFormat("  %d of %d rescanned", got.rescans, got.runs) : "";
   absl::PrintF("%-48s %12d %10.1f %12.1f %12.1f %7.1f%%%s%s\n", what.name, what.bytes, got.seconds * 1e6,
                got.rate * 1e-9, got.copy * 1e-9, got.share * 100, rescans, right ? "" : "  WRONG");
@@ -101,14 +102,10 @@ void Print(const Case& what, const Rates& got, bool right, const std::string& gp
   std::fflush(json);
 }
 
-struct Close {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
-
 }  // namespace
 
 absl::Status RunKernels(const KernelOptions& options) {
-  std::unique_ptr<std::FILE, Close> json;
+  OutputFile json;
   if (!options.json.empty()) {
     json.reset(std::fopen(options.json.c_str(), "w"));
     if (json == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", options.json));
@@ -127,8 +124,8 @@ absl::Status RunKernels(const KernelOptions& options) {
                gpu->name(), options.samples);
   absl::PrintF("#%-47s %12s %10s %12s %12s %8s\n", "kernel", "bytes", "us", "GB/s", "copy GB/s", "of copy");
   for (const Case* const each : chosen) {
-    ASSIGN_OR_RETURN(const Rates got, Measure(*each, stream, from.data(), to.data(), options.samples));
-    Print(*each, got, !wrong.contains(each->name), gpu->name(), json.get());
+    ASSIGN_OR_RETURN(const Rates got, MeasureCase(*each, stream, from.data(), to.data(), options.samples));
+    PrintRates(*each, got, !wrong.contains(each->name), gpu->name(), json.get());
   }
   if (wrong.empty()) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat("wrong results of ", absl::StrJoin(wrong, "; ")));

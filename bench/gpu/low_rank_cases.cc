@@ -17,7 +17,7 @@ using device::kernels::LowRankMatrix;
 using device::kernels::LowRankPass;
 
 constexpr int kRank = 4;
-constexpr int64_t kColumns = 1024, kWidth = sizeof(float);
+constexpr int64_t kColumns = 1024;
 
 // Of a matrix the first and the last rows, in whole pieces of sums; all of a small one.
 std::vector<Window> RowsOf(int64_t rows) {
@@ -67,12 +67,12 @@ absl::Status ForEachRun(const LowRankMatrix& there, Rows& here, const Body& body
   return body(there.q, own.q, kColumns * kRank);
 }
 
-absl::Status Check(Cases& cases, LowRankPass pass, const LowRankMatrix& there, const Run& run) {
+absl::Status CheckPass(Cases& cases, LowRankPass pass, const LowRankMatrix& there, const Run& run) {
   int64_t count = 0;
   for (const Window& window : RowsOf(there.rows)) count += window.count;
   Rows here(count);
-  RETURN_IF_ERROR(cases.Zero(there.matrix, there.rows * kColumns * kWidth));
-  RETURN_IF_ERROR(cases.Zero(there.p, there.rows * kRank * kWidth));
+  RETURN_IF_ERROR(cases.Zero(there.matrix, there.rows * kColumns * kFloatBytes));
+  RETURN_IF_ERROR(cases.Zero(there.p, there.rows * kRank * kFloatBytes));
   RETURN_IF_ERROR(ForEachRun(there, here, [&](float* to, const float* from, int64_t elements) {
     return cases.Put(to, std::vector<float>(from, from + elements));
   }));
@@ -87,13 +87,13 @@ absl::Status Check(Cases& cases, LowRankPass pass, const LowRankMatrix& there, c
 }  // namespace
 
 absl::Status AddLowRank(Cases& cases) {
-  const int64_t rows = cases.buffer_bytes() / (kColumns * kWidth);
-  const int64_t factors = (rows + kColumns) * kRank * kWidth;
+  const int64_t rows = cases.buffer_bytes() / (kColumns * kFloatBytes);
+  const int64_t factors = (rows + kColumns) * kRank * kFloatBytes;
   ASSIGN_OR_RETURN(std::byte* const gradient, cases.Buffer(0));
   ASSIGN_OR_RETURN(std::byte* const matrix, cases.Buffer(1));
   ASSIGN_OR_RETURN(std::byte* const both, cases.Allocate(factors));
   ASSIGN_OR_RETURN(std::byte* const parts,
-                   cases.Allocate(device::kernels::LowRankParts(rows, kColumns, kRank) * kWidth));
+                   cases.Allocate(device::kernels::LowRankParts(rows, kColumns, kRank) * kFloatBytes));
   auto* const p = reinterpret_cast<float*>(both);
   const LowRankMatrix there{.gradient = reinterpret_cast<float*>(gradient),
                             .result = reinterpret_cast<float*>(gradient),
@@ -110,7 +110,7 @@ absl::Status AddLowRank(Cases& cases) {
                [=, &cases] {
                  return cases.gpu().codecs().LowRank(pass, {&there, 1}, cases.stream());
                },
-               [=, &cases](const Run& run) { return Check(cases, pass, there, run); }});
+               [=, &cases](const Run& run) { return CheckPass(cases, pass, there, run); }});
   };
   // The gradient is read, what is kept read and written; the matrix is read; the result is written, what is kept read
   // and written. Of the factors, one is read and the other written, or both are read.

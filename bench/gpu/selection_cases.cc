@@ -19,8 +19,6 @@ namespace gyre::bench::gpu {
 
 namespace {
 
-constexpr int64_t kWidth = sizeof(float);
-
 enum class Method { kDgc, kTopK, kSampledTopK };
 
 std::string NameOf(Method method) {
@@ -70,12 +68,12 @@ absl::StatusOr<int64_t> Selection::Rescans(Cases& cases) const {
 }
 
 // What a window's arrays are.
-struct Arrays {
+struct WindowArrays {
   std::vector<float> u, v, g;
 };
 
-absl::StatusOr<Arrays> Read(Cases& cases, const Selection& of, const Window& window) {
-  Arrays arrays;
+absl::StatusOr<WindowArrays> Read(Cases& cases, const Selection& of, const Window& window) {
+  WindowArrays arrays;
   if (of.momentum != nullptr) {
     ASSIGN_OR_RETURN(arrays.u, cases.Get<float>(of.momentum + window.first, window.count));
   }
@@ -92,7 +90,8 @@ struct Border {
 };
 
 // `after` is `before` with the gradient accumulated, but for elements that were chosen, which are 0.
-absl::Status Compare(Arrays before, const Arrays& after, const device::kernels::DgcStep& step, Border& border) {
+absl::Status Compare(WindowArrays before, const WindowArrays& after, const device::kernels::DgcStep& step,
+                     Border& border) {
   compression::Accumulate({.momentum = before.u.empty() ? nullptr : before.u.data(),
                            .velocity = before.v.data(),
                            .gradient = before.g.data(),
@@ -112,15 +111,15 @@ absl::Status Compare(Arrays before, const Arrays& after, const device::kernels::
 }
 
 absl::Status Selection::Check(Cases& cases, const Run& run) const {
-  std::vector<Arrays> before;
+  std::vector<WindowArrays> before;
   for (const Window& window : WindowsOf(count)) {
-    ASSIGN_OR_RETURN(Arrays arrays, Read(cases, *this, window));
+    ASSIGN_OR_RETURN(WindowArrays arrays, Read(cases, *this, window));
     before.push_back(std::move(arrays));
   }
   RETURN_IF_ERROR(run());
   Border border;
   for (size_t w = 0; const Window& window : WindowsOf(count)) {
-    ASSIGN_OR_RETURN(const Arrays after, Read(cases, *this, window));
+    ASSIGN_OR_RETURN(const WindowArrays after, Read(cases, *this, window));
     RETURN_IF_ERROR(Compare(std::move(before[w++]), after, step, border));
   }
   if (!step.select) return absl::OkStatus();
@@ -144,10 +143,10 @@ absl::Status AddSelection(Cases& cases, int64_t whole, Method method, DType dtyp
   const bool momentum = method == Method::kDgc, sampled = method == Method::kSampledTopK;
   Selection selection{.method = method, .count = count, .dtype = dtype, .piece = cases.Scaled(1 << 20)};
   if (momentum) {
-    ASSIGN_OR_RETURN(std::byte* const memory, cases.Allocate(count * kWidth));
+    ASSIGN_OR_RETURN(std::byte* const memory, cases.Allocate(count * kFloatBytes));
     selection.momentum = reinterpret_cast<float*>(memory);
   }
-  ASSIGN_OR_RETURN(std::byte* const velocity, cases.Allocate(count * kWidth));
+  ASSIGN_OR_RETURN(std::byte* const velocity, cases.Allocate(count * kFloatBytes));
   selection.velocity = reinterpret_cast<float*>(velocity);
   ASSIGN_OR_RETURN(selection.gradient, cases.Allocate(count * DTypeSize(dtype)));
   ASSIGN_OR_RETURN(std::byte* const noise, cases.Allocate(2 * selection.piece * DTypeSize(dtype)));
@@ -167,7 +166,7 @@ absl::Status AddSelection(Cases& cases, int64_t whole, Method method, DType dtyp
                                         absl::StrFormat(", %.1f M elements", static_cast<double>(whole) * 1e-6));
   const auto add = [&](const std::string& name, bool select) {
     selection.step.select = select;
-    const int64_t bytes = count * ((momentum ? 4 : 2) * kWidth + DTypeSize(dtype));
+    const int64_t bytes = count * ((momentum ? 4 : 2) * kFloatBytes + DTypeSize(dtype));
     Selection* const own = cases.Keep(std::make_unique<Selection>(selection));
     Case added{"selections", absl::StrCat(name, size), bytes, [=] { return own->dgc->Step(own->step, stream); },
                [=, &cases](const Run& run) { return own->Check(cases, run); }};

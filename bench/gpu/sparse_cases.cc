@@ -18,8 +18,6 @@ namespace {
 
 namespace kernels = device::kernels;
 
-constexpr int64_t kWidth = sizeof(float);
-
 // One tensor's chosen elements, and their payload.
 class Sparse {
  public:
@@ -61,10 +59,10 @@ absl::Status Sparse::Make(int64_t entries, uint8_t code) {
     indices_.push_back(static_cast<uint32_t>(begin + static_cast<int64_t>(random()) % (end - begin)));
   }
   const int64_t most = device::MostSparseBytes(count_, entries, values());
-  ASSIGN_OR_RETURN(std::byte* const indices, cases_.Allocate(entries * kWidth));
-  ASSIGN_OR_RETURN(std::byte* const chosen, cases_.Allocate(entries * kWidth));
+  ASSIGN_OR_RETURN(std::byte* const indices, cases_.Allocate(entries * kFloatBytes));
+  ASSIGN_OR_RETURN(std::byte* const chosen, cases_.Allocate(entries * kFloatBytes));
   ASSIGN_OR_RETURN(std::byte* const selected, cases_.Allocate(sizeof(uint32_t)));
-  ASSIGN_OR_RETURN(std::byte* const tensor, cases_.Allocate(count_ * kWidth));
+  ASSIGN_OR_RETURN(std::byte* const tensor, cases_.Allocate(count_ * kFloatBytes));
   ASSIGN_OR_RETURN(std::byte* const out, cases_.Allocate(most));
   ASSIGN_OR_RETURN(std::byte* const bytes, cases_.Allocate(sizeof(uint64_t)));
   ASSIGN_OR_RETURN(std::byte* const fault, cases_.Allocate(sizeof(uint32_t)));
@@ -104,7 +102,7 @@ absl::Status Sparse::CheckEncode(const Run& run) {
   RETURN_IF_ERROR(cases_.Put(encoding_.values, left));
   RETURN_IF_ERROR(cases_.Zero(encoding_.out, payload_bytes()));
   RETURN_IF_ERROR(cases_.Zero(encoding_.bytes, sizeof(uint64_t)));
-  RETURN_IF_ERROR(cases_.Zero(encoding_.residual, count_ * kWidth));
+  RETURN_IF_ERROR(cases_.Zero(encoding_.residual, count_ * kFloatBytes));
   RETURN_IF_ERROR(run());
   ASSIGN_OR_RETURN(const auto payload, Payload());
   // The host may choose another code: what is read must be the same.
@@ -130,7 +128,7 @@ absl::Status Sparse::CheckDecodeAdd(const Run& run) {
   ASSIGN_OR_RETURN(const auto payload, Payload());
   std::vector<float> expected(static_cast<size_t>(count_));
   RETURN_IF_ERROR(compression::Decoder().DecodeAdd(payload, decoding_.scale, expected));
-  RETURN_IF_ERROR(cases_.Zero(decoding_.sum, count_ * kWidth));
+  RETURN_IF_ERROR(cases_.Zero(decoding_.sum, count_ * kFloatBytes));
   RETURN_IF_ERROR(run());
   ASSIGN_OR_RETURN(const auto fault, cases_.Get<uint32_t>(decoding_.fault, 1));
   RETURN_IF_ERROR(CheckSame("a payload's fault", fault, {uint32_t{kernels::kNoFault}}));

@@ -20,6 +20,7 @@
 #include "gyre/status_macros.h"
 #include "models/model.h"
 #include "nlohmann/json.hpp"
+#include "output_file.h"
 #include "timing.h"
 
 namespace gyre::bench::gpu {
@@ -44,10 +45,10 @@ struct StepTimes {
 };
 
 // One model's gradients in one dtype.
-class Contender {
+class GpuStepContender {
  public:
-  static absl::StatusOr<std::unique_ptr<Contender>> Make(Communicator& world, const Model& model, DType dtype,
-                                                         Device device, const Variant& variant);
+  static absl::StatusOr<std::unique_ptr<GpuStepContender>> Make(Communicator& world, const Model& model, DType dtype,
+                                                                Device device, const Variant& variant);
 
   // Of what is to be compressed makes the next step's gradients, other noise in each: of zeros there would be nothing
   // to choose and to send. Waits for the stream.
@@ -64,7 +65,7 @@ class Contender {
   StepSummary summary() const { return summary_; }
 
  private:
-  Contender(const Model& model, DType dtype, Device device, const Variant& variant)
+  GpuStepContender(const Model& model, DType dtype, Device device, const Variant& variant)
       : order_(BackwardOrder(model)), dtype_(dtype), device_(device), variant_(variant) {}
   absl::Status Step();
   bool compresses() const { return !variant_.compression.empty(); }
@@ -97,9 +98,10 @@ absl::StatusOr<ReducerOptions> OptionsOf(const Variant& variant, const Communica
   return options;
 }
 
-absl::StatusOr<std::unique_ptr<Contender>> Contender::Make(Communicator& world, const Model& model, DType dtype,
-                                                           Device device, const Variant& variant) {
-  auto made = std::unique_ptr<Contender>(new Contender(model, dtype, device, variant));
+absl::StatusOr<std::unique_ptr<GpuStepContender>> GpuStepContender::Make(Communicator& world, const Model& model,
+                                                                         DType dtype, Device device,
+                                                                         const Variant& variant) {
+  auto made = std::unique_ptr<GpuStepContender>(new GpuStepContender(model, dtype, device, variant));
   ASSIGN_OR_RETURN(const ReducerOptions options, OptionsOf(variant, world));
   ASSIGN_OR_RETURN(made->reducer_, GradientReducer::Create(world, options));
   int64_t most = 0;
@@ -123,7 +125,7 @@ absl::StatusOr<std::unique_ptr<Contender>> Contender::Make(Communicator& world, 
   return made;
 }
 
-absl::Status Contender::Prepare(const Stream& stream) {
+absl::Status GpuStepContender::Prepare(const Stream& stream) {
   if (!compresses()) return absl::OkStatus();
   ++prepared_;
   for (const int i : order_) {
@@ -135,7 +137,7 @@ absl::Status Contender::Prepare(const Stream& stream) {
   return stream.Synchronize();
 }
 
-absl::Status Contender::Step() {
+absl::Status GpuStepContender::Step() {
   for (const int i : order_) {
     RETURN_IF_ERROR(plain_.empty() ? reducer_->Ready(i) : reducer_->Ready(i, view(i)));
   }
@@ -143,7 +145,7 @@ absl::Status Contender::Step() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<StepTimes> Contender::Time(const Stream& stream) {
+absl::StatusOr<StepTimes> GpuStepContender::Time(const Stream& stream) {
   const auto start = std::chrono::steady_clock::now();
   const auto since = [start] {
     return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
@@ -194,7 +196,7 @@ int64_t CountOther(const std::vector<uint8_t>& got, const std::vector<uint8_t>& 
   return other;
 }
 
-absl::StatusOr<int64_t> Contender::CountDifferent(const Stream& stream, Communicator& world) {
+absl::StatusOr<int64_t> GpuStepContender::CountDifferent(const Stream& stream, Communicator& world) {
   RETURN_IF_ERROR(Prepare(stream));
   RETURN_IF_ERROR(Step());
   RETURN_IF_ERROR(stream.Synchronize());
@@ -209,7 +211,7 @@ absl::StatusOr<int64_t> Contender::CountDifferent(const Stream& stream, Communic
   return different;
 }
 
-absl::StatusOr<int64_t> Contender::CountWrong(const Stream& stream, Communicator& world) {
+absl::StatusOr<int64_t> GpuStepContender::CountWrong(const Stream& stream, Communicator& world) {
   if (compresses()) return CountDifferent(stream, world);
   float sum = 0;
   for (int each = 0; each < world.size(); ++each) sum += PowerOfHalf(each);
@@ -235,12 +237,8 @@ absl::StatusOr<int64_t> Contender::CountWrong(const Stream& stream, Communicator
   return wrong;
 }
 
-struct Close {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
-
-void Print(const Model& model, DType dtype, const Contender& contender, const Times& times, const Times& host,
-           int ranks, std::FILE* json) {
+void PrintStep(const Model& model, DType dtype, const GpuStepContender& contender, const Times& times,
+               const Times& host, int ranks, std::FILE* json) {
   const int64_t bytes = model.count() * DTypeSize(dtype);
   const double rate = static_cast<double>(bytes) / times.median * 1e-3;
   const StepSummary summary = contender.summary();
@@ -298,9 +296,9 @@ absl::Status RunModel(const StepOptions& options, const Model& model, DType dtyp
   for (const std::string& each : options.compression) {
     if (dtype == DType::kF32) variants.push_back({.compression = each});
   }
-  std::vector<std::unique_ptr<Contender>> contenders;
+  std::vector<std::unique_ptr<GpuStepContender>> contenders;
   for (const Variant& variant : variants) {
-    ASSIGN_OR_RETURN(auto contender, Contender::Make(world, model, dtype, device, variant));
+    ASSIGN_OR_RETURN(auto contender, GpuStepContender::Make(world, model, dtype, device, variant));
     contenders.push_back(std::move(contender));
   }
   int64_t wrong = 0;
@@ -328,7 +326,7 @@ absl::Status RunModel(const StepOptions& options, const Model& model, DType dtyp
     RETURN_IF_ERROR(world.AllReduce(samples[c], {.op = ReduceOp::kMax}));
     RETURN_IF_ERROR(world.AllReduce(hosts[c], {.op = ReduceOp::kMax}));
     if (world.rank() != 0) continue;
-    Print(model, dtype, *contenders[c], Summarize(samples[c]), Summarize(hosts[c]), world.size(), json);
+    PrintStep(model, dtype, *contenders[c], Summarize(samples[c]), Summarize(hosts[c]), world.size(), json);
   }
   RETURN_IF_ERROR(world.AllReduce(std::span(&wrong, 1)));
   if (wrong == 0) return absl::OkStatus();
@@ -342,7 +340,7 @@ absl::Status RunStep(const StepOptions& options, const std::string& command) {
   Communicator& world = runtime->world();
   ASSIGN_OR_RETURN(const int gpu, ChooseGpu(world.local_rank()));
   ASSIGN_OR_RETURN(const Stream stream, Stream::Make());
-  std::unique_ptr<std::FILE, Close> json;
+  OutputFile json;
   if (!options.json.empty() && world.rank() == 0) {
     json.reset(std::fopen(options.json.c_str(), "w"));
     if (json == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", options.json));

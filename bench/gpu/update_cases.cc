@@ -16,14 +16,14 @@ using device::UpdateRule;
 using device::kernels::Weights;
 
 // Weights, gradient, and the accumulators that the rule has.
-using Arrays = std::vector<std::vector<float>>;
+using RuleArrays = std::vector<std::vector<float>>;
 
 int AccumulatorsOf(const UpdateRule& rule) {
   return std::visit([](const auto& of) { return of.kAccumulators; }, rule);
 }
 
-Arrays Made(const Window& window, int accumulators) {
-  Arrays made;
+RuleArrays Made(const Window& window, int accumulators) {
+  RuleArrays made;
   for (int i = 0; i < 2 + accumulators; ++i) made.push_back(Noise(window.count, static_cast<uint64_t>(i) + 1));
   for (size_t i = 2; i < made.size(); ++i) {
     for (float& value : made[i]) value *= value;  // sums of squares, in some rules
@@ -32,7 +32,7 @@ Arrays Made(const Window& window, int accumulators) {
 }
 
 // Each weight by itself, on the host.
-void Update(const UpdateRule& rule, Arrays& arrays) {
+void Update(const UpdateRule& rule, RuleArrays& arrays) {
   float none = 0;
   for (size_t i = 0; i < arrays[0].size(); ++i) {
     const auto accumulator = [&](size_t which) -> float& { return which < arrays.size() ? arrays[which][i] : none; };
@@ -40,16 +40,16 @@ void Update(const UpdateRule& rule, Arrays& arrays) {
   }
 }
 
-absl::Status Check(Cases& cases, const UpdateRule& rule, const std::array<float*, 4>& there, int64_t count,
-                   const Run& run) {
+absl::Status CheckRule(Cases& cases, const UpdateRule& rule, const std::array<float*, 4>& there, int64_t count,
+                       const Run& run) {
   const int accumulators = AccumulatorsOf(rule);
   for (const Window& window : WindowsOf(count)) {
-    const Arrays made = Made(window, accumulators);
+    const RuleArrays made = Made(window, accumulators);
     for (size_t i = 0; i < made.size(); ++i) RETURN_IF_ERROR(cases.Put(there[i] + window.first, made[i]));
   }
   RETURN_IF_ERROR(run());
   for (const Window& window : WindowsOf(count)) {
-    Arrays expected = Made(window, accumulators);
+    RuleArrays expected = Made(window, accumulators);
     Update(rule, expected);
     for (size_t i = 0; i < expected.size(); ++i) {
       ASSIGN_OR_RETURN(const auto got, cases.Get<float>(there[i] + window.first, window.count));
@@ -99,7 +99,7 @@ absl::Status AddUpdates(Cases& cases) {
                [=, &cases, rule = rule] {
                  return cases.gpu().Update(rule, {&weights, 1}, cases.stream());
                },
-               [=, &cases, rule = rule](const Run& run) { return Check(cases, rule, there, count, run); }});
+               [=, &cases, rule = rule](const Run& run) { return CheckRule(cases, rule, there, count, run); }});
   }
   return absl::OkStatus();
 }

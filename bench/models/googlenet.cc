@@ -20,7 +20,7 @@ struct Widths {
   int64_t one, reduce3, three, reduce5, five, pool;
 };
 
-Extent Block(Builder& net, const std::string& name, const Extent& in, const Widths& widths) {
+Extent GoogLeNetBlock(Builder& net, const std::string& name, const Extent& in, const Widths& widths) {
   ConvNorm(net, name + ".branch1", in, widths.one, Square(1));
   ConvNorm(net, name + ".branch2.1", ConvNorm(net, name + ".branch2.0", in, widths.reduce3, Square(1)), widths.three,
            Same(3, 3));
@@ -31,7 +31,7 @@ Extent Block(Builder& net, const std::string& name, const Extent& in, const Widt
 }
 
 // A classifier on what a middle layer sees, for training alone.
-void Auxiliary(Builder& net, const std::string& name, const Extent& in) {
+void GoogLeNetAuxiliary(Builder& net, const std::string& name, const Extent& in) {
   ConvNorm(net, name + ".conv", {in.channels, 4, 4}, 128, Square(1));
   net.Linear(name + ".fc1", 2048, 1024);
   net.Linear(name + ".fc2", 1024, 1000);
@@ -44,17 +44,17 @@ Model GoogLeNet() {
   Extent at = ConvNorm(net, "conv1", {3, 224, 224}, 64, Square(7, 2, 3));
   at = ConvNorm(net, "conv2", Pool(at, Square(3, 2), true), 64, Square(1));
   at = Pool(ConvNorm(net, "conv3", at, 192, Same(3, 3)), Square(3, 2), true);
-  at = Block(net, "inception3a", at, {64, 96, 128, 16, 32, 32});
-  at = Block(net, "inception3b", at, {128, 128, 192, 32, 96, 64});
-  at = Block(net, "inception4a", Pool(at, Square(3, 2), true), {192, 96, 208, 16, 48, 64});
-  Auxiliary(net, "aux1", at);
-  at = Block(net, "inception4b", at, {160, 112, 224, 24, 64, 64});
-  at = Block(net, "inception4c", at, {128, 128, 256, 24, 64, 64});
-  at = Block(net, "inception4d", at, {112, 144, 288, 32, 64, 64});
-  Auxiliary(net, "aux2", at);
-  at = Block(net, "inception4e", at, {256, 160, 320, 32, 128, 128});
-  at = Block(net, "inception5a", Pool(at, Square(2, 2), true), {256, 160, 320, 32, 128, 128});
-  at = Block(net, "inception5b", at, {384, 192, 384, 48, 128, 128});
+  at = GoogLeNetBlock(net, "inception3a", at, {64, 96, 128, 16, 32, 32});
+  at = GoogLeNetBlock(net, "inception3b", at, {128, 128, 192, 32, 96, 64});
+  at = GoogLeNetBlock(net, "inception4a", Pool(at, Square(3, 2), true), {192, 96, 208, 16, 48, 64});
+  GoogLeNetAuxiliary(net, "aux1", at);
+  at = GoogLeNetBlock(net, "inception4b", at, {160, 112, 224, 24, 64, 64});
+  at = GoogLeNetBlock(net, "inception4c", at, {128, 128, 256, 24, 64, 64});
+  at = GoogLeNetBlock(net, "inception4d", at, {112, 144, 288, 32, 64, 64});
+  GoogLeNetAuxiliary(net, "aux2", at);
+  at = GoogLeNetBlock(net, "inception4e", at, {256, 160, 320, 32, 128, 128});
+  at = GoogLeNetBlock(net, "inception5a", Pool(at, Square(2, 2), true), {256, 160, 320, 32, 128, 128});
+  at = GoogLeNetBlock(net, "inception5b", at, {384, 192, 384, 48, 128, 128});
   net.Linear("fc", at.channels, 1000);
   return std::move(net).Build();
 }

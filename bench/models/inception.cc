@@ -9,9 +9,9 @@ namespace gyre::bench {
 namespace {
 
 // Branches of one block: each layer is named and written down as it is reached.
-class Block {
+class InceptionBlock {
  public:
-  Block(Builder& net, std::string name, const Extent& in) : net_(net), name_(std::move(name)), in_(in) {}
+  InceptionBlock(Builder& net, std::string name, const Extent& in) : net_(net), name_(std::move(name)), in_(in) {}
 
   Extent Layer(const std::string& layer, const Extent& in, int64_t channels, const Kernel& kernel) {
     const std::string name = name_.empty() ? layer : name_ + "." + layer;
@@ -33,7 +33,7 @@ class Block {
 
 // Figures 5 to 7 of the paper, from 35 x 35 to 8 x 8.
 Extent MixedA(Builder& net, const std::string& name, const Extent& in, int64_t pool) {
-  Block block(net, name, in);
+  InceptionBlock block(net, name, in);
   block.First("branch1x1", 64, Square(1));
   block.Layer("branch5x5_2", block.First("branch5x5_1", 48, Square(1)), 64, Same(5, 5));
   const Extent middle = block.Layer("branch3x3dbl_2", block.First("branch3x3dbl_1", 64, Square(1)), 96, Same(3, 3));
@@ -43,7 +43,7 @@ Extent MixedA(Builder& net, const std::string& name, const Extent& in, int64_t p
 }
 
 Extent MixedB(Builder& net, const std::string& name, const Extent& in) {
-  Block block(net, name, in);
+  InceptionBlock block(net, name, in);
   Extent out = block.First("branch3x3", 384, Square(3, 2));
   const Extent middle = block.Layer("branch3x3dbl_2", block.First("branch3x3dbl_1", 64, Square(1)), 96, Same(3, 3));
   block.Layer("branch3x3dbl_3", middle, 96, Square(3, 2));
@@ -52,7 +52,7 @@ Extent MixedB(Builder& net, const std::string& name, const Extent& in) {
 }
 
 Extent MixedC(Builder& net, const std::string& name, const Extent& in, int64_t width) {
-  Block block(net, name, in);
+  InceptionBlock block(net, name, in);
   block.First("branch1x1", 192, Square(1));
   Extent at = block.Layer("branch7x7_2", block.First("branch7x7_1", width, Square(1)), width, Same(1, 7));
   block.Layer("branch7x7_3", at, 192, Same(7, 1));
@@ -64,7 +64,7 @@ Extent MixedC(Builder& net, const std::string& name, const Extent& in, int64_t w
 }
 
 Extent MixedD(Builder& net, const std::string& name, const Extent& in) {
-  Block block(net, name, in);
+  InceptionBlock block(net, name, in);
   Extent out = block.Layer("branch3x3_2", block.First("branch3x3_1", 192, Square(1)), 320, Square(3, 2));
   const Extent middle = block.Layer("branch7x7x3_2", block.First("branch7x7x3_1", 192, Square(1)), 192, Same(1, 7));
   block.Layer("branch7x7x3_4", block.Layer("branch7x7x3_3", middle, 192, Same(7, 1)), 192, Square(3, 2));
@@ -73,7 +73,7 @@ Extent MixedD(Builder& net, const std::string& name, const Extent& in) {
 }
 
 Extent MixedE(Builder& net, const std::string& name, const Extent& in) {
-  Block block(net, name, in);
+  InceptionBlock block(net, name, in);
   block.First("branch1x1", 320, Square(1));
   Extent at = block.First("branch3x3_1", 384, Square(1));
   block.Layer("branch3x3_2a", at, 384, Same(1, 3));
@@ -86,15 +86,15 @@ Extent MixedE(Builder& net, const std::string& name, const Extent& in) {
 }
 
 Extent Stem(Builder& net, const Extent& image) {
-  Block stem(net, "", image);
+  InceptionBlock stem(net, "", image);
   Extent at = stem.Layer("Conv2d_2a_3x3", stem.First("Conv2d_1a_3x3", 32, Square(3, 2)), 32, Square(3));
   at = Pool(stem.Layer("Conv2d_2b_3x3", at, 64, Same(3, 3)), Square(3, 2));
   at = stem.Layer("Conv2d_4a_3x3", stem.Layer("Conv2d_3b_1x1", at, 80, Square(1)), 192, Square(3));
   return Pool(at, Square(3, 2));
 }
 
-void Auxiliary(Builder& net, const Extent& in) {
-  Block block(net, "AuxLogits", Pool(in, Square(5, 3)));
+void InceptionAuxiliary(Builder& net, const Extent& in) {
+  InceptionBlock block(net, "AuxLogits", Pool(in, Square(5, 3)));
   block.Layer("conv1", block.First("conv0", 128, Square(1)), 768, Square(5));
   net.Linear("AuxLogits.fc", 768, 1000);
 }
@@ -112,7 +112,7 @@ Model Inception3() {
   at = MixedC(net, "Mixed_6c", at, 160);
   at = MixedC(net, "Mixed_6d", at, 160);
   at = MixedC(net, "Mixed_6e", at, 192);
-  Auxiliary(net, at);
+  InceptionAuxiliary(net, at);
   at = MixedD(net, "Mixed_7a", at);
   at = MixedE(net, "Mixed_7b", at);
   at = MixedE(net, "Mixed_7c", at);

@@ -42,7 +42,7 @@ void PrintModel(const Model& model, int workers_per_host, const std::vector<Pred
   }
 }
 
-nlohmann::ordered_json ToJson(const Prediction& p, int workers_per_host) {
+nlohmann::ordered_json PredictionJson(const Prediction& p, int workers_per_host) {
   return {{"lib", "gyre"},
           {"op", "ps_vs_allreduce"},
           {"predicted", true},
@@ -81,7 +81,7 @@ absl::StatusOr<Scaled> Scale(const ScalingOptions& options, const ScalingPage& r
     }
     PrintModel(model, workers_per_host, predictions);
     for (Prediction& each : predictions) {
-      absl::StrAppend(&json, ToJson(each, workers_per_host).dump(), "\n");
+      absl::StrAppend(&json, PredictionJson(each, workers_per_host).dump(), "\n");
       scaled.predictions.push_back(std::move(each));
     }
   }

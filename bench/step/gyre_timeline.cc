@@ -44,14 +44,14 @@ uint16_t FreePort() {
 }
 
 // How the ranks meet once more; from rank 0.
-struct Meeting {
+struct TimelineMeeting {
   uint16_t port;
   std::array<char, 24> secret;  // text
   std::array<char, 40> folder;  // of the timelines
 };
 
-absl::StatusOr<Meeting> MakeMeeting(Communicator& world) {
-  Meeting meeting{};
+absl::StatusOr<TimelineMeeting> MakeMeeting(Communicator& world) {
+  TimelineMeeting meeting{};
   if (world.rank() == 0) {
     meeting.port = FreePort();
     std::random_device random;
@@ -99,7 +99,7 @@ class GyreTimeline final : public StepContender {
 absl::StatusOr<std::unique_ptr<StepContender>> MakeGyreTimeline(Communicator& world, const Model& model,
                                                                 PlainGradients* plain) {
   if (world.node_count() != 1) return absl::InvalidArgumentError("gyre-timeline is for one host");
-  ASSIGN_OR_RETURN(const Meeting meeting, MakeMeeting(world));
+  ASSIGN_OR_RETURN(const TimelineMeeting meeting, MakeMeeting(world));
   const std::string folder = meeting.folder.data();
   const TimelineVariable timeline(folder + "/trace");
   ASSIGN_OR_RETURN(auto runtime, Runtime::Create({.rank = world.rank(),

@@ -6,17 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "nlohmann/json.hpp"
+#include "or_null.h"
 
 namespace gyre::bench {
-
-namespace {
-
-template <typename T>
-nlohmann::ordered_json OrNull(const std::optional<T>& value) {
-  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
-}
-
-}  // namespace
 
 std::optional<double> StepMeasurement::efficiency() const {
   if (compute_us <= 0) return std::nullopt;

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "gyre/communicator.h"
 #include "models/model.h"
+#include "output_file.h"
 #include "timing.h"
 
 namespace gyre::bench {
@@ -51,10 +52,7 @@ class StepReport {
   void Row(const StepMeasurement& measurement);
 
  private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  std::unique_ptr<std::FILE, Close> json_;
+  OutputFile json_;
 };
 
 }  // namespace gyre::bench

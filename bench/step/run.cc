@@ -169,7 +169,7 @@ bool Has(const std::vector<std::string>& words, std::string_view word) {
 }
 
 // What all models are measured with.
-struct Setting {
+struct StepSetting {
   Runtime& runtime;
   SumInPlace mpi = nullptr, gloo = nullptr;  // null: not asked for
 };
@@ -179,8 +179,8 @@ constexpr std::array kVariants = {GyreVariant{.lib = "gyre-by-size", .bytes = kB
                                   GyreVariant{.lib = "gyre-by-readiness", .priorities = false},
                                   GyreVariant{.lib = "gyre-wait-for-all", .waits_for_each = false}};
 
-absl::StatusOr<StepContenders> MakeContenders(const StepOptions& options, const Setting& setting, const Model& model,
-                                              PlainGradients& plain) {
+absl::StatusOr<StepContenders> MakeContenders(const StepOptions& options, const StepSetting& setting,
+                                              const Model& model, PlainGradients& plain) {
   StepContenders contenders;
   contenders.push_back(MakeComputeAlone(plain));
   for (const std::string& buffers : options.buffers) {
@@ -226,7 +226,7 @@ absl::Status RunStep(const StepOptions& options, const std::string& command) {
     ASSIGN_OR_RETURN(mpi, MpiSession::Start());
   }
   ASSIGN_OR_RETURN(const auto runtime, Runtime::Create());
-  Setting setting{*runtime};
+  StepSetting setting{*runtime};
   if (mpi != nullptr) setting.mpi = mpi->MakeSum();
   if (Has(options.against, "gloo-bucketed")) {
     ASSIGN_OR_RETURN(setting.gloo, MakeGlooSum(runtime->world()));

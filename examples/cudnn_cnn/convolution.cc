@@ -47,7 +47,7 @@ constexpr Direction kBackwardData = {.what = "the gradient of the input",
                                      .alpha = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
                                      .beta = CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA};
 
-std::string Text(const Direction& direction, const ConvShape& shape, int batch, Precision precision) {
+std::string ConvolutionText(const Direction& direction, const ConvShape& shape, int batch, Precision precision) {
   const auto extent = [](const Extent& of) { return absl::StrCat(of.height, " x ", of.width, " x ", of.channels); };
   return absl::StrCat(direction.what, " of ", shape.name, " (", batch, " images of ", extent(shape.in), " to ",
                       extent(shape.out), ", ", shape.kernel, " x ", shape.kernel, ", stride ", shape.stride, ", ",
@@ -104,7 +104,7 @@ absl::StatusOr<Plan> Choose(cudnnHandle_t dnn, const Direction& direction, const
 
 absl::StatusOr<Plan> MakePlan(cudnnHandle_t dnn, const Direction& direction, const ConvShape& shape, int batch,
                               Precision precision) {
-  const std::string what = Text(direction, shape, batch, precision);
+  const std::string what = ConvolutionText(direction, shape, batch, precision);
   absl::StatusOr<Plan> plan = Choose(dnn, direction, shape, batch, precision, what);
   if (!plan.ok()) return absl::Status(plan.status().code(), absl::StrCat(what, ": ", plan.status().message()));
   return plan;

@@ -11,7 +11,7 @@ namespace cudnn_cnn {
 
 namespace {
 
-std::string Text(std::string_view what, std::string_view why) {
+std::string ErrorText(std::string_view what, std::string_view why) {
   return absl::StrCat(std::string(what), ": ", std::string(why));
 }
 
@@ -22,9 +22,9 @@ absl::Status Check(cudaError_t error, std::string_view what) {
     case cudaSuccess: return absl::OkStatus();
     case cudaErrorNoDevice:
     case cudaErrorInsufficientDriver:
-    case cudaErrorStubLibrary: return absl::UnavailableError(Text(what, cudaGetErrorString(error)));
-    case cudaErrorMemoryAllocation: return absl::ResourceExhaustedError(Text(what, cudaGetErrorString(error)));
-    default: return absl::InternalError(Text(what, cudaGetErrorString(error)));
+    case cudaErrorStubLibrary: return absl::UnavailableError(ErrorText(what, cudaGetErrorString(error)));
+    case cudaErrorMemoryAllocation: return absl::ResourceExhaustedError(ErrorText(what, cudaGetErrorString(error)));
+    default: return absl::InternalError(ErrorText(what, cudaGetErrorString(error)));
   }
 }
 
@@ -34,12 +34,12 @@ absl::Status Check(cudnnStatus_t status, std::string_view what) {
   cudnnGetLastErrorString(why.data(), why.size());
   why.back() = 0;
   return absl::InternalError(
-      Text(what, absl::StrCat("cuDNN: ", cudnnGetErrorString(status), why[0] == 0 ? "" : ": ", why.data())));
+      ErrorText(what, absl::StrCat("cuDNN: ", cudnnGetErrorString(status), why[0] == 0 ? "" : ": ", why.data())));
 }
 
 absl::Status Check(cublasStatus_t status, std::string_view what) {
   if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
-  return absl::InternalError(Text(what, absl::StrCat("cuBLAS: ", cublasGetStatusString(status))));
+  return absl::InternalError(ErrorText(what, absl::StrCat("cuBLAS: ", cublasGetStatusString(status))));
 }
 
 absl::StatusOr<OwnedMemory> AllocateBytes(int64_t bytes) {

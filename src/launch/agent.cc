@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "gyre/version.h"
 #include "launch/exit_code.h"
+#include "launch/now.h"
 #include "launch/output_sink.h"
 #include "launch/signals.h"
 
@@ -20,15 +21,8 @@ namespace gyre::launch {
 
 namespace {
 
-constexpr size_t kReadBytes = size_t{64} << 10;
-constexpr Duration kPatience = std::chrono::seconds(5);             // with a silent launcher
-constexpr Duration kBetweenLooks = std::chrono::milliseconds(100);  // at the children; a look takes all of /proc
-constexpr Duration kSilence = std::chrono::seconds(1);    // of pipes that somebody out of reach still holds open
-constexpr Duration kLastWords = std::chrono::seconds(2);  // for the launcher to take what it was sent last
-
-TimePoint Now() {
-  return std::chrono::steady_clock::now();
-}
+constexpr Duration kLauncherPatience = std::chrono::seconds(5);  // with a silent launcher
+constexpr Duration kLastWords = std::chrono::seconds(2);         // for the launcher to take what it was sent last
 
 std::string HostName() {
   char name[256] = "";
@@ -40,7 +34,7 @@ std::string HostName() {
 
 Agent::Agent(int guard_pidfd)
     : guard_pidfd_(guard_pidfd),
-      launcher_(Liveness(kPatience, Now())),
+      launcher_(Liveness(kLauncherPatience, Now())),
       channel_(1, kMaxToAgent),
       ranks_(poller_),
       output_(poller_, channel_),
@@ -158,7 +152,7 @@ void Agent::OnRankEnded(uint32_t index) {
 void Agent::OnSignals() {
   for (const int signal : ReadSignals(signals_.get())) {
     if (signal == SIGCHLD) {
-      if (!look_at_children_) look_at_children_ = Now() + kBetweenLooks;
+      if (!look_at_children_) look_at_children_ = Now() + LocalRanks::kBetweenLooks;
     } else if (signal == SIGUSR1 || signal == SIGUSR2) {
       SignalAll(signal);
     } else {
@@ -204,9 +198,7 @@ void Agent::LoseLauncher(std::string_view why) {
   if (listening_) poller_.Remove(0);
   listening_ = false;
   if (ending_ || over_) return;
-  OutputSink err(2);
-  err.queue() = absl::StrCat("gyrerun: the launcher was lost: ", ToAbsl(why), "\n");
-  if (started_ && !ranks_.ended()) err.Flush();
+  if (started_ && !ranks_.ended()) Say(absl::StrCat("the launcher was lost: ", ToAbsl(why)));
   // It may only have been held up, and hear of it later.
   Fail({kExitSignalBase + SIGKILL, "agent", absl::StrCat("it lost gyrerun: ", ToAbsl(why))});
 }
@@ -227,15 +219,11 @@ void Agent::EndServers() {
 }
 
 void Agent::Finish() {
-  if (!ranks_.KillWhatIsLeft()) {
-    OutputSink err(2);
-    err.queue() = "gyrerun: some processes hang in the kernel and could not be ended\n";
-    err.Flush();
-  }
+  if (!ranks_.KillWhatIsLeft()) Say("some processes hang in the kernel and could not be ended");
   // The writers are dead, so what is in the pipes is all there is, unless somebody out of our reach holds them.
   const TimePoint killed = Now();
   TimePoint moving = killed;
-  while (output_.open() && !ending_ && Now() - moving < kSilence) {
+  while (output_.open() && !ending_ && Now() - moving < kPipeSilence) {
     if (output_.stalled()) moving = Now();
     Step();
   }
@@ -250,9 +238,7 @@ void Agent::Leave() {
 
 int Agent::Run() {
   if (const absl::Status prepared = Prepare(); !prepared.ok()) {
-    OutputSink err(2);
-    err.queue() = absl::StrCat("gyrerun: ", prepared.message(), "; --agent is for gyrerun itself\n");
-    err.Flush();
+    Say(absl::StrCat(prepared.message(), "; --agent is for gyrerun itself"));
     return kExitUsage;
   }
   channel_.SendRaw(kAgentMagic);

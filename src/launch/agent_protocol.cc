@@ -1,7 +1,7 @@
 #include "launch/agent_protocol.h"
 
 #include "absl/strings/str_cat.h"
-#include "base/status.h"
+#include "launch/malformed.h"
 #include "net/bytes.h"
 
 namespace gyre::launch {
@@ -9,13 +9,7 @@ namespace gyre::launch {
 namespace {
 
 constexpr uint64_t kLongestGrace = uint64_t{1} << 52;  // milliseconds
-constexpr uint64_t kLatest = uint64_t{1} << 52;        // microseconds; 142 years after a host's clock began to count
-
 constexpr uint32_t kMostServers = 1 << 16;
-
-absl::Status Malformed(std::string_view what) {
-  return absl::DataLossError(absl::StrCat("malformed message: ", ToAbsl(what)));
-}
 
 void Texts(WireWriter& writer, const std::vector<std::string>& texts) {
   writer.U32(static_cast<uint32_t>(texts.size()));

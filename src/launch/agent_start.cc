@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "launch/agent.h"
 #include "launch/exit_code.h"
+#include "launch/now.h"
 #include "launch/rank_environment.h"
 #include "launch/server_ranks.h"
 
@@ -17,10 +18,6 @@ namespace gyre::launch {
 namespace {
 
 constexpr Duration kConnectBack = std::chrono::seconds(3);
-
-TimePoint Now() {
-  return std::chrono::steady_clock::now();
-}
 
 }  // namespace
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "launch/hosts.h"
 #include "launch/options.h"
+#include "launch/wrong.h"
 
 namespace gyre::launch {
 
@@ -17,10 +18,6 @@ namespace {
 
 constexpr char kGroup[] = "As horovodrun's";
 constexpr double kMostMegabytes = 1 << 20;
-
-absl::Status Wrong(absl::string_view what, absl::string_view next) {
-  return absl::InvalidArgumentError(absl::StrCat(what, "; try: ", next));
-}
 
 // Gyre's name of a level of Horovod's.
 std::string LevelName(const std::string& level) {

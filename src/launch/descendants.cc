@@ -19,6 +19,7 @@
 
 #include "base/fd.h"
 #include "base/pidfd.h"
+#include "launch/now.h"
 
 namespace gyre::launch {
 
@@ -44,7 +45,7 @@ std::optional<Process> ReadStat(const std::string& folder, pid_t pid) {
 }
 
 // What is in `path`, a folder with one entry named by number for each process or thread.
-std::vector<Process> ReadAll(const std::string& path) {
+std::vector<Process> ReadProcesses(const std::string& path) {
   std::vector<Process> all;
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir(path.c_str()), closedir);
   if (folder == nullptr) return all;
@@ -67,7 +68,7 @@ void Kill(const Process& process) {
 }  // namespace
 
 std::vector<Process> Descendants(pid_t root) {
-  std::vector<Process> all = ReadAll("/proc");
+  std::vector<Process> all = ReadProcesses("/proc");
   std::vector<Process> found;
   std::set<pid_t> family = {root};
   // Pids wrap around, so a child may come before its parent: go over the rest until nothing more is found.
@@ -85,7 +86,7 @@ std::vector<Process> Descendants(pid_t root) {
 }
 
 std::vector<Process> LivingThreads(pid_t pid) {
-  std::vector<Process> threads = ReadAll("/proc/" + std::to_string(pid) + "/task");
+  std::vector<Process> threads = ReadProcesses("/proc/" + std::to_string(pid) + "/task");
   std::erase_if(threads, [](const Process& thread) { return thread.state == 'Z' || thread.state == 'X'; });
   return threads;
 }
@@ -101,7 +102,7 @@ bool KillDescendants(TimePoint deadline) {
     }
     const std::vector<Process> left = Descendants(getpid());
     if (left.empty()) return true;
-    if (std::chrono::steady_clock::now() >= deadline) return false;
+    if (Now() >= deadline) return false;
     // Whatever the state: where the main thread is dead, others may live. What is dead for good takes no harm.
     for (const Process& process : left) Kill(process);
     std::this_thread::sleep_for(std::chrono::milliseconds(2));

@@ -28,6 +28,8 @@ std::vector<Process> LivingThreads(pid_t pid);
 // Whether `pid` lives and is stopped, with all its threads.
 bool IsStopped(pid_t pid);
 
+inline constexpr Duration kLeftBehind = std::chrono::seconds(5);  // for what was left behind to die of SIGKILL
+
 // Kills what descends from the calling process, again and again until nothing is left, and reaps its own children.
 // Blocks until `deadline` at most; false if something is left then (a process that hangs in the kernel).
 bool KillDescendants(TimePoint deadline);

@@ -14,6 +14,10 @@ namespace gyre::launch {
 
 enum class EndReason { kNone, kRankFailed, kTimeout, kSignal, kOutputLost, kGuardLost };
 
+// Of pipes that somebody out of reach still holds open: once all ranks are dead and nothing has come for so long, they
+// are closed.
+inline constexpr Duration kPipeSilence = std::chrono::seconds(1);
+
 class Ending {
  public:
   struct Limits {

@@ -14,7 +14,7 @@ namespace gyre::launch {
 
 namespace {
 
-constexpr unsigned kMostProcesses = 1024;  // of a device
+constexpr unsigned kMostGpuProcesses = 1024;  // of a device
 constexpr unsigned kMostDevices = 64;
 constexpr double kPercent = 0.01;
 constexpr std::chrono::seconds kRecent{2};
@@ -30,35 +30,32 @@ unsigned long long MicrosecondsAgo(std::chrono::microseconds time) {
   return static_cast<unsigned long long>((now - time).count());
 }
 
-struct Handle {
-  void* library = nullptr;
-
-  template <typename Function>
-  bool Find(const char* name, Function*& function) const {
-    function = reinterpret_cast<Function*>(dlsym(library, name));
-    return function != nullptr;
-  }
-};
+template <typename Function>
+bool FindSymbol(void* library, const char* name, Function*& function) {
+  function = reinterpret_cast<Function*>(dlsym(library, name));
+  return function != nullptr;
+}
 
 }  // namespace
 
 struct Gpus::Library {
   ~Library() {
     if (shutdown != nullptr) shutdown();
-    if (handle.library != nullptr) dlclose(handle.library);
+    if (handle != nullptr) dlclose(handle);
   }
 
   absl::Status Open() {
-    handle.library = dlopen(nvml::kLibrary, RTLD_NOW | RTLD_LOCAL);
-    if (handle.library == nullptr) return absl::UnavailableError(absl::StrCat("there is no ", nvml::kLibrary));
+    handle = dlopen(nvml::kLibrary, RTLD_NOW | RTLD_LOCAL);
+    if (handle == nullptr) return absl::UnavailableError(absl::StrCat("there is no ", nvml::kLibrary));
     nvml::Init* init = nullptr;
     nvml::DeviceCount* count = nullptr;
     nvml::DeviceByIndex* by_index = nullptr;
     nvml::Shutdown* end = nullptr;
-    const bool found =
-        handle.Find("nvmlInit_v2", init) && handle.Find("nvmlShutdown", end) &&
-        handle.Find("nvmlDeviceGetCount_v2", count) && handle.Find("nvmlDeviceGetHandleByIndex_v2", by_index) &&
-        handle.Find("nvmlDeviceGetUtilizationRates", utilization) && handle.Find("nvmlDeviceGetMemoryInfo", memory);
+    const bool found = FindSymbol(handle, "nvmlInit_v2", init) && FindSymbol(handle, "nvmlShutdown", end) &&
+                       FindSymbol(handle, "nvmlDeviceGetCount_v2", count) &&
+                       FindSymbol(handle, "nvmlDeviceGetHandleByIndex_v2", by_index) &&
+                       FindSymbol(handle, "nvmlDeviceGetUtilizationRates", utilization) &&
+                       FindSymbol(handle, "nvmlDeviceGetMemoryInfo", memory);
     if (!found) return absl::UnavailableError(absl::StrCat(nvml::kLibrary, " is too old, or another library"));
     const int error = init();
     if (error != nvml::kSuccess) {
@@ -66,10 +63,10 @@ struct Gpus::Library {
     }
     shutdown = end;
     // Without these, less is known.
-    handle.Find("nvmlDeviceGetComputeRunningProcesses_v3", processes);
-    handle.Find("nvmlDeviceGetProcessUtilization", process_utilization);
-    handle.Find("nvmlSystemGetDriverVersion", driver_version);
-    handle.Find("nvmlSystemGetCudaDriverVersion_v2", cuda_version);
+    FindSymbol(handle, "nvmlDeviceGetComputeRunningProcesses_v3", processes);
+    FindSymbol(handle, "nvmlDeviceGetProcessUtilization", process_utilization);
+    FindSymbol(handle, "nvmlSystemGetDriverVersion", driver_version);
+    FindSymbol(handle, "nvmlSystemGetCudaDriverVersion_v2", cuda_version);
     unsigned devices_there = 0;
     if (count(&devices_there) != nvml::kSuccess) devices_there = 0;
     for (unsigned i = 0; i < devices_there && i < kMostDevices; ++i) {
@@ -91,8 +88,8 @@ struct Gpus::Library {
   ByProcess ProcessesOf(nvml::Device device) const {
     ByProcess usage;
     if (processes == nullptr) return usage;
-    std::vector<nvml::Process> infos(kMostProcesses);
-    unsigned count = kMostProcesses;
+    std::vector<nvml::Process> infos(kMostGpuProcesses);
+    unsigned count = kMostGpuProcesses;
     if (processes(device, &count, infos.data()) != nvml::kSuccess) return usage;
     infos.resize(count);
     for (const nvml::Process& info : infos) {
@@ -105,8 +102,8 @@ struct Gpus::Library {
   // The newest sample of each process. A driver that has none of any says "not found"; then they share what the device
   // says of itself.
   void AddUtilization(nvml::Device device, ByProcess& usage) const {
-    std::vector<nvml::ProcessSample> samples(kMostProcesses);
-    unsigned count = kMostProcesses;
+    std::vector<nvml::ProcessSample> samples(kMostGpuProcesses);
+    unsigned count = kMostGpuProcesses;
     if (process_utilization == nullptr ||
         process_utilization(device, samples.data(), &count, MicrosecondsAgo(kRecent)) != nvml::kSuccess || count == 0) {
       const double each = usage.empty() ? 0 : WholeDevice(device).gpus / static_cast<double>(usage.size());
@@ -123,7 +120,7 @@ struct Gpus::Library {
     }
   }
 
-  Handle handle;
+  void* handle = nullptr;
   nvml::Shutdown* shutdown = nullptr;  // once it was initialised
   nvml::DeviceUtilization* utilization = nullptr;
   nvml::DeviceMemory* memory = nullptr;
@@ -196,15 +193,15 @@ std::vector<std::optional<GpuUsage>> Gpus::Look(const std::vector<std::vector<pi
 
 std::string NcclVersion() {
   using GetVersion = int(int* version);
-  const Handle nccl{dlopen("libnccl.so.2", RTLD_LAZY | RTLD_LOCAL)};
+  void* const nccl = dlopen("libnccl.so.2", RTLD_LAZY | RTLD_LOCAL);
   GetVersion* get = nullptr;
   int version = 0;  // 22105 is 2.21.5; before 2.9, 2804 was 2.8.4
   std::string text;
-  if (nccl.library != nullptr && nccl.Find("ncclGetVersion", get) && get(&version) == 0) {
+  if (nccl != nullptr && FindSymbol(nccl, "ncclGetVersion", get) && get(&version) == 0) {
     const int major = version < 10'000 ? 1000 : 10'000;
     text = absl::StrCat(version / major, ".", version % major / 100, ".", version % 100);
   }
-  if (nccl.library != nullptr) dlclose(nccl.library);
+  if (nccl != nullptr) dlclose(nccl);
   return text;
 }
 

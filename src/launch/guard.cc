@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "launch/descendants.h"
 #include "launch/exit_code.h"
+#include "launch/now.h"
 #include "launch/output_sink.h"
 #include "launch/signals.h"
 
@@ -26,25 +27,14 @@ namespace {
 
 // Beyond --grace: how long a supervisor that was asked to end may take before it is taken for stuck.
 constexpr Duration kStuck = std::chrono::seconds(30);
-constexpr Duration kLeftBehind = std::chrono::seconds(5);
 constexpr Duration kBetweenKills = std::chrono::milliseconds(100);  // of one that hangs in the kernel
 
-TimePoint Now() {
-  return std::chrono::steady_clock::now();
-}
-
-void Say(const std::string& line) {
-  OutputSink err(2);
-  err.queue() = absl::StrCat("gyrerun: ", line, "\n");
-  err.Flush();
-}
-
-struct Child {
+struct SupervisorProcess {
   pid_t pid;
   UniqueFd pidfd;
 };
 
-absl::StatusOr<Child> StartSupervisor(const SuperviseBody& body) {
+absl::StatusOr<SupervisorProcess> StartSupervisor(const SuperviseBody& body) {
   const UniqueFd own = OpenPidfd(getpid());
   if (!own) return ErrnoStatus("pidfd_open");
   const pid_t pid = fork();
@@ -52,7 +42,7 @@ absl::StatusOr<Child> StartSupervisor(const SuperviseBody& body) {
   // In a group of its own: what a terminal sends to gyrerun's group comes to the guard alone, who passes it on once.
   setpgid(pid, 0);
   if (pid == 0) std::exit(body(own.get()));
-  Child child{pid, OpenPidfd(pid)};
+  SupervisorProcess child{pid, OpenPidfd(pid)};
   if (child.pidfd) return child;
   const absl::Status status = ErrnoStatus("pidfd_open");
   kill(pid, SIGKILL);
@@ -61,7 +51,7 @@ absl::StatusOr<Child> StartSupervisor(const SuperviseBody& body) {
 }
 
 // Passes signals on until the supervisor has ended, and returns how it did.
-siginfo_t WaitForSupervisor(const Child& child, int signals, int hangup_fd, Duration patience) {
+siginfo_t WaitForSupervisor(const SupervisorProcess& child, int signals, int hangup_fd, Duration patience) {
   std::optional<TimePoint> stuck;
   siginfo_t info{};
   for (;;) {
@@ -87,7 +77,7 @@ siginfo_t WaitForSupervisor(const Child& child, int signals, int hangup_fd, Dura
 absl::StatusOr<int> Run(Duration grace, int hangup_fd, const SuperviseBody& body) {
   if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return ErrnoStatus("prctl(PR_SET_CHILD_SUBREAPER)");
   ASSIGN_OR_RETURN(const UniqueFd signals, TakeSignals());
-  ASSIGN_OR_RETURN(const Child child, StartSupervisor(body));
+  ASSIGN_OR_RETURN(const SupervisorProcess child, StartSupervisor(body));
   const siginfo_t end = WaitForSupervisor(child, signals.get(), hangup_fd, grace + kStuck);
   const bool all_ended = KillDescendants(Now() + kLeftBehind);
   if (!all_ended) Say("some processes hang in the kernel and could not be ended");

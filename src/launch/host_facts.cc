@@ -33,7 +33,7 @@ constexpr uint64_t kSmallShm = uint64_t{65} << 20;  // a container's default is 
 constexpr uint64_t kSmallMemlock = uint64_t{1} << 30;
 constexpr double kKiB = 1024;
 
-std::string FirstLine(const std::string& path) {
+std::string FirstLineOfFile(const std::string& path) {
   std::ifstream file(path);
   std::string line;
   std::getline(file, line);
@@ -45,7 +45,7 @@ uint32_t Cpus() {
   CPU_ZERO(&set);
   uint32_t cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<uint32_t>(CPU_COUNT(&set)) : 1;
   // "400000 100000": four processors' time. Containers see their own group as the root.
-  const std::string quota = FirstLine("/sys/fs/cgroup/cpu.max");
+  const std::string quota = FirstLineOfFile("/sys/fs/cgroup/cpu.max");
   double most = 0;
   double period = 0;
   const size_t blank = quota.find(' ');
@@ -70,7 +70,7 @@ uint64_t Memory() {
   struct sysinfo info {};
   uint64_t bytes = sysinfo(&info) == 0 ? uint64_t{info.totalram} * info.mem_unit : 0;
   uint64_t limit = 0;
-  if (absl::SimpleAtoi(FirstLine("/sys/fs/cgroup/memory.max"), &limit)) bytes = std::min(bytes, limit);
+  if (absl::SimpleAtoi(FirstLineOfFile("/sys/fs/cgroup/memory.max"), &limit)) bytes = std::min(bytes, limit);
   return bytes;
 }
 
@@ -98,12 +98,12 @@ void LookAtGpus(HostFacts& facts) {
 
 std::string Machine() {
   struct stat space {};
-  const std::string boot = FirstLine("/proc/sys/kernel/random/boot_id");
+  const std::string boot = FirstLineOfFile("/proc/sys/kernel/random/boot_id");
   if (boot.empty() || stat("/proc/self/ns/net", &space) != 0) return "";
   return absl::StrCat(boot, "/", space.st_ino);
 }
 
-std::string Bytes(uint64_t bytes) {
+std::string BytesText(uint64_t bytes) {
   const auto kib = static_cast<double>(bytes) / kKiB;
   if (kib < kKiB) return absl::StrFormat("%.0f KiB", kib);
   if (kib < kKiB * kKiB) return absl::StrFormat("%.0f MiB", kib / kKiB);
@@ -118,10 +118,11 @@ void DoubtOne(const CheckedHost& host, std::vector<std::string>& doubts) {
     doubt(absl::StrCat(ranks, " ranks on ", host.facts.gpus, " GPUs"));
   }
   if (host.facts.shm_free < kSmallShm) {
-    doubt(absl::StrCat("/dev/shm has ", Bytes(host.facts.shm_free), " free: enough for Gyre, not for NCCL and others"));
+    doubt(absl::StrCat("/dev/shm has ", BytesText(host.facts.shm_free),
+                       " free: enough for Gyre, not for NCCL and others"));
   }
   if (host.facts.rdma > 0 && host.facts.memlock < kSmallMemlock) {
-    doubt(absl::StrCat("memlock is ", Bytes(host.facts.memlock), ": RDMA locks what it sends from"));
+    doubt(absl::StrCat("memlock is ", BytesText(host.facts.memlock), ": RDMA locks what it sends from"));
   }
   if (std::abs(host.skew) > kMostSkew) {
     doubt(absl::StrFormat("its clock is %.1f s %s", std::abs(host.skew), host.skew > 0 ? "ahead" : "behind"));
@@ -207,8 +208,8 @@ std::string FactsText(const HostFacts& facts) {
   std::string text =
       absl::StrCat(facts.cpus, facts.cpus == 1 ? " CPU, " : " CPUs, ", facts.gpus, facts.gpus == 1 ? " GPU" : " GPUs",
                    versions.empty() ? "" : absl::StrCat(" (", absl::StrJoin(versions, ", "), ")"), ", ",
-                   Bytes(facts.memory), ", /dev/shm ", Bytes(facts.shm_free), " free, memlock ",
-                   facts.memlock == UINT64_MAX ? "unlimited" : Bytes(facts.memlock));
+                   BytesText(facts.memory), ", /dev/shm ", BytesText(facts.shm_free), " free, memlock ",
+                   facts.memlock == UINT64_MAX ? "unlimited" : BytesText(facts.memlock));
   if (facts.rdma > 0) absl::StrAppend(&text, ", ", facts.rdma, facts.rdma == 1 ? " RDMA device" : " RDMA devices");
   if (!facts.address.empty()) absl::StrAppend(&text, ", ", facts.interface, " ", facts.address);
   if (facts.mtu != 0) absl::StrAppend(&text, ", MTU ", facts.mtu);

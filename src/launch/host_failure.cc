@@ -47,7 +47,7 @@ std::vector<Trouble> Grouped(const std::vector<HostFailure>& failures) {
   return troubles;
 }
 
-std::string Names(const std::vector<std::string>& hosts) {
+std::string HostNames(const std::vector<std::string>& hosts) {
   const size_t told = std::min(hosts.size(), kToldHosts);
   std::string names = absl::StrJoin(hosts.begin(), hosts.begin() + static_cast<ptrdiff_t>(told), ", ");
   if (told < hosts.size()) absl::StrAppend(&names, " and ", hosts.size() - told, " more");
@@ -56,7 +56,7 @@ std::string Names(const std::vector<std::string>& hosts) {
 
 std::string Told(const Trouble& trouble) {
   const HostFailure& first = trouble.first;
-  std::string text = absl::StrCat(Names(trouble.hosts), ": ", first.stage, ": ", first.cause);
+  std::string text = absl::StrCat(HostNames(trouble.hosts), ": ", first.stage, ": ", first.cause);
   if (first.attempts > 1) absl::StrAppend(&text, " (", first.attempts, " attempts)");
   return text;
 }
@@ -89,7 +89,7 @@ std::string NotStartedLine(const std::vector<HostFailure>& failures, std::string
       others.insert(others.end(), trouble.hosts.begin(), trouble.hosts.end());
     }
   }
-  if (!others.empty()) parts.push_back(absl::StrCat(Names(others), ": other causes"));
+  if (!others.empty()) parts.push_back(absl::StrCat(HostNames(others), ": other causes"));
   if (!summary.empty()) parts.emplace_back(summary);
   parts.emplace_back("the job was not started");
   const std::string& next = failures.front().next;

@@ -15,6 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/status.h"
+#include "launch/now.h"
 #include "launch/report.h"
 #include "launch/script.h"
 
@@ -26,12 +27,12 @@ constexpr char kMpiJobHostfile[] = "/etc/mpi/hostfile";
 constexpr char kSageMakerFile[] = "/opt/ml/input/config/resourceconfig.json";
 constexpr Duration kBetweenScripts = std::chrono::seconds(1);
 
-absl::Status Wrong(std::string_view where, std::string_view what, std::string_view next) {
+absl::Status WrongSource(std::string_view where, std::string_view what, std::string_view next) {
   return absl::InvalidArgumentError(absl::StrCat(ToAbsl(where), ": ", ToAbsl(what), "; try: ", ToAbsl(next)));
 }
 
 absl::Status WrongSlurm(std::string_view variable, std::string_view part) {
-  return Wrong(variable, absl::StrCat("\"", OneLine(part), "\" is not understood"), "-H with the hosts");
+  return WrongSource(variable, absl::StrCat("\"", OneLine(part), "\" is not understood"), "-H with the hosts");
 }
 
 bool IsDigit(char c) {
@@ -114,7 +115,7 @@ absl::StatusOr<std::vector<int>> SlurmTasks(std::string_view tasks) {
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) return Wrong(path, "cannot be read", absl::StrCat("ls -l ", path));
+  if (!file) return WrongSource(path, "cannot be read", absl::StrCat("ls -l ", path));
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
@@ -133,7 +134,7 @@ absl::StatusOr<std::vector<HostSlots>> Discover(const Options& options, TimePoin
     } else {
       last = std::string(output.status().message());
     }
-    if (std::chrono::steady_clock::now() + kBetweenScripts >= deadline) break;
+    if (Now() + kBetweenScripts >= deadline) break;
     std::this_thread::sleep_for(kBetweenScripts);
   }
   return absl::UnavailableError(absl::StrCat("--host-discovery-script: ", last, "; the job was not started; try: ",
@@ -142,7 +143,7 @@ absl::StatusOr<std::vector<HostSlots>> Discover(const Options& options, TimePoin
 
 absl::StatusOr<std::vector<HostSlots>> FromSlurm(const Environment& environment) {
   const auto nodes = environment("SLURM_JOB_NODELIST");
-  if (!nodes) return Wrong("--hosts-from slurm", "SLURM_JOB_NODELIST is not set", "salloc or sbatch");
+  if (!nodes) return WrongSource("--hosts-from slurm", "SLURM_JOB_NODELIST is not set", "salloc or sbatch");
   return ParseSlurmHosts(*nodes, environment("SLURM_TASKS_PER_NODE").value_or(""));
 }
 
@@ -197,9 +198,9 @@ absl::StatusOr<std::vector<HostSlots>> ParseSlurmHosts(std::string_view nodes, s
     ASSIGN_OR_RETURN(slots, SlurmTasks(tasks));
   }
   if (slots.size() != names.size()) {
-    return Wrong("SLURM_TASKS_PER_NODE",
-                 absl::StrCat("tells of ", slots.size(), " nodes, and SLURM_JOB_NODELIST of ", names.size()),
-                 "-H with the hosts");
+    return WrongSource("SLURM_TASKS_PER_NODE",
+                       absl::StrCat("tells of ", slots.size(), " nodes, and SLURM_JOB_NODELIST of ", names.size()),
+                       "-H with the hosts");
   }
   std::vector<std::string> lines;
   for (size_t i = 0; i < names.size(); ++i) lines.push_back(absl::StrCat(names[i], " slots=", slots[i]));
@@ -211,7 +212,7 @@ absl::StatusOr<std::vector<HostSlots>> ParseSageMakerHosts(std::string_view json
   const bool object = content.is_object() && content.contains("hosts") && content["hosts"].is_array();
   const auto is_text = [](const nlohmann::json& entry) { return entry.is_string(); };
   if (!object || content["hosts"].empty() || !std::ranges::all_of(content["hosts"], is_text)) {
-    return Wrong(kSageMakerFile, "has no list of names under \"hosts\"", "-H with the hosts");
+    return WrongSource(kSageMakerFile, "has no list of names under \"hosts\"", "-H with the hosts");
   }
   auto names = content["hosts"].get<std::vector<std::string>>();
   std::ranges::sort(names, NaturallyBefore);

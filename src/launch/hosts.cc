@@ -23,12 +23,12 @@ constexpr size_t kLongestName = 512;
 constexpr size_t kLargestFile = size_t{1} << 20;
 
 // What is wrong; whoever reports it adds where, and what to try.
-absl::Status Wrong(std::string_view what) {
+absl::Status WrongHosts(std::string_view what) {
   return absl::InvalidArgumentError(ToAbsl(what));
 }
 
 // A word of somebody's file, in a message of one line.
-std::string Quoted(std::string_view word) {
+std::string QuotedWord(std::string_view word) {
   return absl::StrCat("\"", OneLine(word.substr(0, kLongestName)), "\"");
 }
 
@@ -36,19 +36,19 @@ absl::StatusOr<int> ParseSlots(std::string_view text, std::string_view host) {
   int slots = 0;
   const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
   if (digits && absl::SimpleAtoi(ToAbsl(text), &slots) && slots >= 1 && slots <= kMaxSlots) return slots;
-  return Wrong(absl::StrCat("host ", OneLine(host.substr(0, kLongestName)), ": ", Quoted(text),
-                            " is no number of slots (1 to ", kMaxSlots, ")"));
+  return WrongHosts(absl::StrCat("host ", OneLine(host.substr(0, kLongestName)), ": ", QuotedWord(text),
+                                 " is no number of slots (1 to ", kMaxSlots, ")"));
 }
 
 // What reaches the remote shell's command line: nothing that it or a shell behind it could take for something else.
 absl::Status CheckName(std::string_view name) {
   constexpr char kPlain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:%@-";
-  if (name.empty()) return Wrong("the name of the host is missing");
+  if (name.empty()) return WrongHosts("the name of the host is missing");
   if (name.size() <= kLongestName && name[0] != '-' && name.find_first_not_of(kPlain) == std::string_view::npos &&
       !WithoutUser(name).empty()) {
     return absl::OkStatus();
   }
-  return Wrong(absl::StrCat(Quoted(name), " is no name of a host"));
+  return WrongHosts(absl::StrCat(QuotedWord(name), " is no name of a host"));
 }
 
 // "host", "host:N", "[v6]:N", "v6".
@@ -60,7 +60,7 @@ absl::StatusOr<HostSlots> ParseHost(std::string_view text) {
   if (bracket != std::string_view::npos) {
     name = text.substr(1, bracket - 1);
     given = bracket + 1 < text.size();
-    if (given && text[bracket + 1] != ':') return Wrong(absl::StrCat(Quoted(text), " is no host"));
+    if (given && text[bracket + 1] != ':') return WrongHosts(absl::StrCat(QuotedWord(text), " is no host"));
     if (given) slots = text.substr(bracket + 2);
   } else if (std::count(text.begin(), text.end(), ':') == 1) {  // more of them make an IPv6 address
     name = text.substr(0, text.find(':'));
@@ -78,13 +78,13 @@ absl::StatusOr<HostSlots> ParseHost(std::string_view text) {
 absl::Status AddTo(std::vector<HostSlots>& hosts, HostSlots host) {
   const auto known = std::ranges::find(hosts, host.name, &HostSlots::name);
   if (known == hosts.end()) {
-    if (hosts.size() >= kMaxHosts) return Wrong(absl::StrCat("more than ", kMaxHosts, " hosts"));
+    if (hosts.size() >= kMaxHosts) return WrongHosts(absl::StrCat("more than ", kMaxHosts, " hosts"));
     hosts.push_back(std::move(host));
     return absl::OkStatus();
   }
   known->slots += host.slots;
   if (known->slots <= kMaxSlots) return absl::OkStatus();
-  return Wrong(absl::StrCat("host ", known->name, ": more than ", kMaxSlots, " slots"));
+  return WrongHosts(absl::StrCat("host ", known->name, ": more than ", kMaxSlots, " slots"));
 }
 
 // A line without its comment. Empty: `host` stays as it is.
@@ -103,14 +103,14 @@ absl::StatusOr<std::vector<HostSlots>> ParseLine(const std::string& line) {
       continue;
     }
     if (!word.starts_with("slots=")) {
-      return Wrong(absl::StrCat("host ", host.name, ": ", Quoted(word), " is not slots=N"));
+      return WrongHosts(absl::StrCat("host ", host.name, ": ", QuotedWord(word), " is not slots=N"));
     }
-    if (slots_seen) return Wrong(absl::StrCat("host ", host.name, ": the slots are given twice"));
+    if (slots_seen) return WrongHosts(absl::StrCat("host ", host.name, ": the slots are given twice"));
     slots_seen = true;
     ASSIGN_OR_RETURN(host.slots, ParseSlots(std::string_view(word).substr(equals), host.name));
   }
   if (host.slots > most) {
-    return Wrong(absl::StrCat("host ", host.name, ": ", host.slots, " slots are more than max_slots=", most));
+    return WrongHosts(absl::StrCat("host ", host.name, ": ", host.slots, " slots are more than max_slots=", most));
   }
   found.push_back(std::move(host));
   return found;
@@ -146,7 +146,7 @@ absl::StatusOr<std::vector<HostSlots>> ParseHostList(std::string_view text) {
     const size_t end = std::min(text.find(',', begin), text.size());
     absl::StatusOr<HostSlots> host = ParseHost(text.substr(begin, end - begin));
     const absl::Status status = host.ok() ? AddTo(hosts, *std::move(host)) : host.status();
-    if (!status.ok()) return Wrong(absl::StrCat("-H: ", status.message(), "; try: ", kListExample));
+    if (!status.ok()) return WrongHosts(absl::StrCat("-H: ", status.message(), "; try: ", kListExample));
     begin = end + 1;
   }
   return hosts;
@@ -163,10 +163,10 @@ absl::StatusOr<std::vector<HostSlots>> ParseHostfile(std::string_view text, std:
     absl::Status status = found.status();
     if (found.ok() && !found->empty()) status = AddTo(hosts, std::move(found->front()));
     if (!status.ok()) {
-      return Wrong(absl::StrCat(name, ":", number, ": ", status.message(), "; try: ", kFileExample));
+      return WrongHosts(absl::StrCat(name, ":", number, ": ", status.message(), "; try: ", kFileExample));
     }
   }
-  if (hosts.empty()) return Wrong(absl::StrCat(name, ": names no host; try: ", kFileExample));
+  if (hosts.empty()) return WrongHosts(absl::StrCat(name, ": names no host; try: ", kFileExample));
   return hosts;
 }
 
@@ -175,12 +175,12 @@ absl::StatusOr<std::vector<HostSlots>> ReadHostfile(const std::string& path) {
   std::string text(kLargestFile + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad() || !file.is_open() || (file.fail() && !file.eof())) {
-    return Wrong(absl::StrCat("hostfile ", OneLine(path), ": cannot be read (", std::strerror(errno), "); try: ls -l ",
-                              OneLine(path)));
+    return WrongHosts(absl::StrCat("hostfile ", OneLine(path), ": cannot be read (", std::strerror(errno),
+                                   "); try: ls -l ", OneLine(path)));
   }
   text.resize(static_cast<size_t>(file.gcount()));
   if (text.size() > kLargestFile) {
-    return Wrong(absl::StrCat("hostfile ", OneLine(path), ": is no hostfile (over 1 MiB); try: another file"));
+    return WrongHosts(absl::StrCat("hostfile ", OneLine(path), ": is no hostfile (over 1 MiB); try: another file"));
   }
   return ParseHostfile(text, path);
 }
@@ -189,11 +189,12 @@ absl::StatusOr<std::vector<HostRanks>> PlaceRanks(const std::vector<HostSlots>& 
   int slots = 0;
   for (const HostSlots& host : hosts) slots += host.slots;
   if (ranks > slots) {
-    return Wrong(absl::StrCat("-np ", ranks, " is more than the ", slots, slots == 1 ? " slot" : " slots",
-                              " of the hosts; try: -np ", slots, ", or more slots"));
+    return WrongHosts(absl::StrCat("-np ", ranks, " is more than the ", slots, slots == 1 ? " slot" : " slots",
+                                   " of the hosts; try: -np ", slots, ", or more slots"));
   }
   if (ranks == 0 && slots > kMaxJobRanks) {
-    return Wrong(absl::StrCat("the hosts have ", slots, " slots, more than ", kMaxJobRanks, "; try: -np with less"));
+    return WrongHosts(
+        absl::StrCat("the hosts have ", slots, " slots, more than ", kMaxJobRanks, "; try: -np with less"));
   }
   std::vector<HostRanks> placed;
   int first = 0;
@@ -234,11 +235,13 @@ std::vector<HostServers> PlaceServers(const std::vector<HostRanks>& hosts, int s
 absl::StatusOr<std::vector<std::string>> ParseServerHosts(std::string_view text) {
   constexpr char kTry[] = "; try: --server-hosts c,d";
   const absl::StatusOr<std::vector<HostSlots>> hosts = ParseHostList(text);
-  if (!hosts.ok()) return Wrong(absl::StrCat("--server-hosts: these are no host names with commas between them", kTry));
+  if (!hosts.ok()) {
+    return WrongHosts(absl::StrCat("--server-hosts: these are no host names with commas between them", kTry));
+  }
   std::vector<std::string> names;
   for (const HostSlots& host : *hosts) {
     if (host.slots != 1) {
-      return Wrong(
+      return WrongHosts(
           absl::StrCat("--server-hosts: ", host.name, " has slots or is there twice: servers are spread evenly", kTry));
     }
     names.push_back(host.name);

@@ -11,13 +11,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
+#include "launch/now.h"
 #include "launch/whole_file.h"
 
 namespace gyre::launch {
 
 namespace {
 
-constexpr Duration kBetweenLooks = std::chrono::seconds(1);
+constexpr Duration kBetweenBoardLooks = std::chrono::seconds(1);
 constexpr size_t kUsualWidth = 80;
 
 // What knows no escape sequences gets no status line.
@@ -54,7 +55,7 @@ void JobWatcher::BeginRun(OutputMux& output, uint64_t epoch) {
 void JobWatcher::OnStarted(TimePoint now) {
   running_ = true;
   last_report_ = now;
-  next_look_ = now + kBetweenLooks;
+  next_look_ = now + kBetweenBoardLooks;
   hang_told_.reset();
   board_.OnStarted();
   if (trace_) trace_->Begin(now);
@@ -82,7 +83,7 @@ void JobWatcher::OnPhase(Phase phase, std::optional<int> exit_code) {
 }
 
 void JobWatcher::OnReport(const RankReport& report) {
-  last_report_ = std::chrono::steady_clock::now();
+  last_report_ = Now();
   board_.OnReport(report, last_report_);
   if (report.phase && report.rank == 0 && on_phase_) on_phase_(*report.phase);
   metrics_due_ = true;
@@ -108,13 +109,13 @@ std::optional<TimePoint> JobWatcher::next() const {
 
 void JobWatcher::OnTime(TimePoint now) {
   if (!running_ || now < next_look_) return;
-  next_look_ = now + kBetweenLooks;
+  next_look_ = now + kBetweenBoardLooks;
   if (options_.stack_on_hang) next_look_ = std::min(next_look_, now + Duration(*options_.stack_on_hang) / 4);
   if (terminal_ && output_ != nullptr) {
     output_->SetStatusLine(absl::StrCat("gyrerun: ", board_.StatusLine(now)).substr(0, Width() - 1));
   }
   if (!metrics_due_ || now < next_metrics_) return;
-  next_metrics_ = now + kBetweenLooks;
+  next_metrics_ = now + kBetweenBoardLooks;
   WriteMetrics();
 }
 

@@ -11,7 +11,7 @@ namespace gyre::launch {
 namespace {
 
 // The length of the first line of `text`, its end included. "\r\n" is one end.
-size_t FirstLine(std::string_view text) {
+size_t FirstLineSize(std::string_view text) {
   const size_t end = text.find_first_of("\r\n");
   if (end == std::string_view::npos) return text.size();
   return text.substr(end, 2) == "\r\n" ? end + 2 : end + 1;
@@ -30,7 +30,7 @@ void LineTagger::Append(std::string_view block, std::string_view time, std::stri
     block.remove_prefix(1);
   }
   while (!block.empty()) {
-    const std::string_view line = block.substr(0, FirstLine(block));
+    const std::string_view line = block.substr(0, FirstLineSize(block));
     if (timestamp_) absl::StrAppend(&out, ToAbsl(time), " ");
     out.append(tag_).append(line);
     block.remove_prefix(line.size());

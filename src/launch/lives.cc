@@ -11,7 +11,7 @@ namespace gyre::launch {
 
 namespace {
 
-constexpr Duration kFirstPause = std::chrono::milliseconds(20);  // before a process is started again; doubles
+constexpr Duration kFirstLifePause = std::chrono::milliseconds(20);  // before a process is started again; doubles
 constexpr uint64_t kMostDoublings = 8;
 
 }  // namespace
@@ -21,7 +21,7 @@ std::optional<std::string> Lives::OnEnded(const RankEnd& end, const std::string&
   if (!end.failed() || end.asked_to || end.exec_error != 0 || halted) return std::nullopt;
   const uint64_t life = lives_[end.rank];
   if (life > again_) return std::nullopt;
-  due_[end.rank] = end.when + kFirstPause * (1 << std::min(life - 1, kMostDoublings));
+  due_[end.rank] = end.when + kFirstLifePause * (1 << std::min(life - 1, kMostDoublings));
   return absl::StrCat(name, " (pid ", end.pid, ") ", HowItEnded(end), "; it is started again, ", life, " of ", again_);
 }
 

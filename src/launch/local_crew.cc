@@ -10,17 +10,12 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "launch/exit_code.h"
+#include "launch/now.h"
 #include "launch/rank_environment.h"
 #include "launch/report.h"
 #include "launch/signals.h"
 
 namespace gyre::launch {
-
-namespace {
-
-constexpr Duration kBetweenLooks = std::chrono::milliseconds(100);  // at the children; a look takes all of /proc
-
-}  // namespace
 
 void LocalCrew::Start() {
   const absl::Status started = StartAll();
@@ -118,7 +113,7 @@ void LocalCrew::EndServers() {
   if (servers_.count() == 0) return;
   lives_.Cancel();
   ranks_.SignalFrom(options_.ranks, SIGTERM);
-  kill_servers_ = std::chrono::steady_clock::now() + options_.grace;
+  kill_servers_ = Now() + options_.grace;
 }
 
 std::optional<TimePoint> LocalCrew::next() const {
@@ -130,11 +125,11 @@ std::optional<TimePoint> LocalCrew::next() const {
 }
 
 void LocalCrew::OnChildChanged() {
-  if (!look_at_children_) look_at_children_ = std::chrono::steady_clock::now() + kBetweenLooks;
+  if (!look_at_children_) look_at_children_ = Now() + LocalRanks::kBetweenLooks;
 }
 
 void LocalCrew::TakeStacks() {
-  watch_.TakeStacks(std::chrono::steady_clock::now());
+  watch_.TakeStacks(Now());
 }
 
 void LocalCrew::OnTime(TimePoint now) {

@@ -12,18 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "launch/descendants.h"
+#include "launch/now.h"
 
 namespace gyre::launch {
-
-namespace {
-
-constexpr Duration kLeftBehind = std::chrono::seconds(5);  // for what the ranks left behind to die of SIGKILL
-
-TimePoint Now() {
-  return std::chrono::steady_clock::now();
-}
-
-}  // namespace
 
 absl::Status LocalRanks::Prepare() {
   if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return ErrnoStatus("prctl(PR_SET_CHILD_SUBREAPER)");

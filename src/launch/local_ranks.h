@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "launch/poller.h"
 #include "launch/rank_process.h"
@@ -55,6 +56,8 @@ class LocalRanks {
     pid_t pid = 0;
     int signal = 0;  // what stopped it, or 0: it goes on
   };
+  static constexpr Duration kBetweenLooks = std::chrono::milliseconds(100);  // at the children
+
   // Since the last call; for SIGCHLD. Takes a look at all of /proc, and reaps orphans that have died.
   std::vector<Change> LookAtChildren();
 

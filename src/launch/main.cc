@@ -18,6 +18,7 @@
 #include "launch/host_sources.h"
 #include "launch/hosts.h"
 #include "launch/manifest.h"
+#include "launch/now.h"
 #include "launch/options.h"
 #include "launch/program.h"
 #include "launch/recommend.h"
@@ -103,7 +104,7 @@ int RunHere(const Options& options) {
 }
 
 int RunOnHosts(Options options) {
-  const TimePoint deadline = DeadlineAfter(std::chrono::steady_clock::now(), options.start_timeout);
+  const TimePoint deadline = DeadlineAfter(Now(), options.start_timeout);
   const auto hosts = FindHosts(options, ProcessEnvironment(), deadline);
   if (absl::IsUnavailable(hosts.status())) return Fail(hosts.status().message(), kExitNotStarted);
   if (!hosts.ok()) return Fail(hosts.status().message(), options.host_list.empty() ? kExitHostfile : kExitUsage);

@@ -20,7 +20,7 @@ constexpr char kJobLabel[] = "training.kubeflow.org/job-name";
 constexpr char kWorker[] = "/spec/mpiReplicaSpecs/Worker/template";
 constexpr char kLauncher[] = "/spec/mpiReplicaSpecs/Launcher/template";
 
-absl::Status Wrong(std::string_view what, std::string_view next) {
+absl::Status WrongManifest(std::string_view what, std::string_view next) {
   return absl::InvalidArgumentError(absl::StrCat("manifest: ", ToAbsl(what), "; try: ", ToAbsl(next)));
 }
 
@@ -29,14 +29,15 @@ absl::Status CheckJobName(const ManifestOptions& options) {
   constexpr std::string_view kAlso = "0123456789-";
   const auto known = [&](char c) { return kLetters.find(c) != kLetters.npos || kAlso.find(c) != kAlso.npos; };
   const std::string& name = options.name;
-  if (name.empty()) return Wrong("--name is missing", "--name my-job");
+  if (name.empty()) return WrongManifest("--name is missing", "--name my-job");
   if (kLetters.find(name[0]) == kLetters.npos || name.back() == '-' || !std::ranges::all_of(name, known)) {
-    return Wrong(absl::StrCat("--name ", name, " is no DNS label (lower-case letters, digits and -, a letter first)"),
-                 "--name my-job");
+    return WrongManifest(
+        absl::StrCat("--name ", name, " is no DNS label (lower-case letters, digits and -, a letter first)"),
+        "--name my-job");
   }
   const std::string last = absl::StrCat(name, "-worker-", options.workers - 1);
   if (last.size() <= kLongestLabel) return absl::OkStatus();
-  return Wrong(
+  return WrongManifest(
       absl::StrCat("the last worker's name, ", last, ", has ", last.size(), " characters; a pod's host name may have ",
                    kLongestLabel, ", and with more the operator starts nothing"),
       "a shorter --name");
@@ -49,14 +50,14 @@ absl::StatusOr<Size> ChooseSize(const ManifestOptions& options) {
   if (found == sizes.end()) {
     const std::string names =
         absl::StrJoin(sizes, ", ", [](std::string* out, const Size& size) { out->append(size.name); });
-    return Wrong(absl::StrCat("--size ", wanted, " is none of ", names), "--size m");
+    return WrongManifest(absl::StrCat("--size ", wanted, " is none of ", names), "--size m");
   }
   if (found->per_gpu && options.gpus == 0) {
-    return Wrong(absl::StrCat("--size ", wanted, " is for workers with GPUs"), "--gpus 1, or --size m");
+    return WrongManifest(absl::StrCat("--size ", wanted, " is for workers with GPUs"), "--gpus 1, or --size m");
   }
   if (!found->per_gpu && options.gpus > 0) {
-    return Wrong(absl::StrCat("--size ", wanted, " has no GPUs, and --gpus ", options.gpus, " asks for some"),
-                 "--size h100");
+    return WrongManifest(absl::StrCat("--size ", wanted, " has no GPUs, and --gpus ", options.gpus, " asks for some"),
+                         "--size h100");
   }
   Size size = *found;
   const int times = std::max(1, options.gpus);
@@ -68,14 +69,16 @@ absl::StatusOr<Size> ChooseSize(const ManifestOptions& options) {
 
 absl::StatusOr<int> ChooseSlots(const ManifestOptions& options, const Size& size) {
   const int slots = options.slots.value_or(options.gpus > 0 ? options.gpus : size.cpu);
-  if (slots < 1) return Wrong(absl::StrCat("--slots ", slots, " leaves no rank"), "--slots 1");
+  if (slots < 1) return WrongManifest(absl::StrCat("--slots ", slots, " leaves no rank"), "--slots 1");
   if (options.gpus > 0 && slots != options.gpus) {
-    return Wrong(absl::StrCat("--slots ", slots, " ranks of a worker are not its ", options.gpus, " GPUs, one each"),
-                 absl::StrCat("--slots ", options.gpus));
+    return WrongManifest(
+        absl::StrCat("--slots ", slots, " ranks of a worker are not its ", options.gpus, " GPUs, one each"),
+        absl::StrCat("--slots ", options.gpus));
   }
   if (slots > size.cpu) {
-    return Wrong(absl::StrCat("--slots ", slots, " ranks of a worker are more than its ", size.cpu, " processors"),
-                 absl::StrCat("--slots ", size.cpu, ", or a larger --size"));
+    return WrongManifest(
+        absl::StrCat("--slots ", slots, " ranks of a worker are more than its ", size.cpu, " processors"),
+        absl::StrCat("--slots ", size.cpu, ", or a larger --size"));
   }
   return slots;
 }
@@ -146,7 +149,7 @@ YAML::Node SetGang(YAML::Node& job, const ManifestOptions& options) {
   return document;
 }
 
-std::string Render(const ManifestOptions& options, const Size& size, int slots) {
+std::string RenderDocuments(const ManifestOptions& options, const Size& size, int slots) {
   YAML::Node job = YAML::Load(kMpiJob);
   YAML::Node policy = YAML::Load(kNetworkPolicy);
   SetWorker(job, options, size, slots);
@@ -166,22 +169,22 @@ std::string Render(const ManifestOptions& options, const Size& size, int slots) 
 }  // namespace
 
 absl::StatusOr<std::string> RenderManifest(const ManifestOptions& options) {
-  if (options.image.empty()) return Wrong("--image is missing", "--image gyre:cpu");
+  if (options.image.empty()) return WrongManifest("--image is missing", "--image gyre:cpu");
   if (options.workers < 1 || options.workers > kMostWorkers) {
-    return Wrong(absl::StrCat("--workers must be 1 to ", kMostWorkers), "--workers 2");
+    return WrongManifest(absl::StrCat("--workers must be 1 to ", kMostWorkers), "--workers 2");
   }
   if (options.gpus < 0 || options.gpus > kMostGpus) {
-    return Wrong(absl::StrCat("--gpus must be 0 to ", kMostGpus), "--gpus 1");
+    return WrongManifest(absl::StrCat("--gpus must be 0 to ", kMostGpus), "--gpus 1");
   }
-  if (options.command.empty()) return Wrong("the program is missing", "--command PROGRAM ARGS...");
+  if (options.command.empty()) return WrongManifest("the program is missing", "--command PROGRAM ARGS...");
   if (!options.queue.empty() && options.gang != Gang::kVolcano && options.gang != Gang::kKueue) {
-    return Wrong("--queue is Volcano's or Kueue's", "--gang volcano");
+    return WrongManifest("--queue is Volcano's or Kueue's", "--gang volcano");
   }
   RETURN_IF_ERROR(CheckJobName(options));
   ASSIGN_OR_RETURN(const Size size, ChooseSize(options));
   ASSIGN_OR_RETURN(const int slots, ChooseSlots(options, size));
   try {
-    return Render(options, size, slots);
+    return RenderDocuments(options, size, slots);
   } catch (const YAML::Exception& error) {
     return absl::InternalError(absl::StrCat("manifest: ", error.what(), "; try: the files in k8s/"));
   }

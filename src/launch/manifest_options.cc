@@ -5,29 +5,22 @@
 #include "CLI/Config.hpp"
 #include "CLI/Formatter.hpp"
 #include "absl/strings/str_cat.h"
+#include "launch/help_formatter.h"
 #include "launch/manifest.h"
 
 namespace gyre::launch {
 
 namespace {
 
-class HelpFormatter final : public CLI::Formatter {
- public:
-  HelpFormatter() { column_width(30); }
-  std::string make_usage(const CLI::App*, std::string) const override {
-    return "\nUsage: gyrerun manifest [OPTIONS] --command PROGRAM [ARGS...]\n";
-  }
-};
-
 // What is given as text.
-struct Raw {
+struct RawManifestOptions {
   std::string gang = "none";
   std::string placement = "any";
 };
 
-void Declare(CLI::App& app, ManifestOptions& options, Raw& raw) {
+void DeclareManifestOptions(CLI::App& app, ManifestOptions& options, RawManifestOptions& raw) {
   app.description("Prints the Kubernetes objects of a job: an MPIJob, its NetworkPolicy, its gang.");
-  app.formatter(std::make_shared<HelpFormatter>());
+  app.formatter(std::make_shared<HelpFormatter>("gyrerun manifest [OPTIONS] --command PROGRAM [ARGS...]"));
   app.add_option("--name", options.name, "The job's name")->type_name("NAME");
   app.add_option("--image", options.image, "Image of launcher and workers (k8s/images)")->type_name("IMAGE");
   app.add_option("--workers", options.workers, "How many")->type_name("N");
@@ -59,8 +52,8 @@ PodPlacement ToPlacement(const std::string& text) {
 absl::StatusOr<ManifestOptions> ParseManifestOptions(const std::vector<std::string>& arguments) {
   ManifestOptions options;
   CLI::App app;
-  Raw raw;
-  Declare(app, options, raw);
+  RawManifestOptions raw;
+  DeclareManifestOptions(app, options, raw);
   const auto is_command = [](const std::string& word) { return word == "--command" || word == "--"; };
   const auto command = std::ranges::find_if(arguments, is_command);
   if (command != arguments.end()) options.command.assign(command + 1, arguments.end());

@@ -14,10 +14,12 @@
 #include "base/status.h"
 #include "gyre/version.h"
 #include "launch/compat_options.h"
+#include "launch/help_formatter.h"
 #include "launch/hosts.h"
 #include "launch/rank_environment.h"
 #include "launch/report.h"
 #include "launch/server_ranks.h"
+#include "launch/wrong.h"
 
 namespace gyre::launch {
 
@@ -66,7 +68,7 @@ not be written (141: its reader has gone); 75 halted; 124 --timeout; 126 PROGRAM
 found; 137 a host was lost.)";
 
 // What is given as text or in other units than Options has.
-struct Raw {
+struct RawOptions {
   std::string ranks;
   std::string server_hosts;
   double timeout = 0;
@@ -80,15 +82,7 @@ struct Raw {
   CompatFlags compat;
 };
 
-class HelpFormatter final : public CLI::Formatter {
- public:
-  HelpFormatter() { column_width(30); }
-  std::string make_usage(const CLI::App*, std::string) const override {
-    return "\nUsage: gyrerun [OPTIONS] PROGRAM [ARGS...]\n";
-  }
-};
-
-void DeclareHosts(CLI::App& app, Options& options, Raw& raw) {
+void DeclareHosts(CLI::App& app, Options& options, RawOptions& raw) {
   app.add_option("-H,--host", options.host_list, "Hosts, and how many ranks each takes (1)")
       ->type_name("HOST[:SLOTS],...");
   app.add_option("--hostfile", options.hostfile, "The same from a file: lines HOST slots=N")->type_name("FILE");
@@ -119,7 +113,7 @@ void DeclareHosts(CLI::App& app, Options& options, Raw& raw) {
   app.add_flag("--agent", options.agent)->group("");  // gyrerun's own, on the hosts
 }
 
-void DeclareServers(CLI::App& app, Options& options, Raw& raw) {
+void DeclareServers(CLI::App& app, Options& options, RawOptions& raw) {
   app.add_option("--servers", options.servers, "Parameter servers beside the ranks (0), whose GYRE_STRATEGY becomes ps")
       ->check(CLI::Range(0, kMaxServers))
       ->type_name("K");
@@ -136,11 +130,11 @@ void DeclareServers(CLI::App& app, Options& options, Raw& raw) {
       ->type_name("N");
 }
 
-void Declare(CLI::App& app, Options& options, Raw& raw) {
+void DeclareOptions(CLI::App& app, Options& options, RawOptions& raw) {
   app.prefix_command();
   app.set_version_flag("--version", "gyrerun " GYRE_VERSION_STRING);
   app.footer(kFooter + 1);
-  app.formatter(std::make_shared<HelpFormatter>());
+  app.formatter(std::make_shared<HelpFormatter>("gyrerun [OPTIONS] PROGRAM [ARGS...]"));
   app.add_option("-n,--np", raw.ranks, "Number of ranks; also -np. Over hosts: all slots")->type_name("N");
   app.add_option("-x", options.exports,
                  "Set VAR to VALUE for the ranks; may be given again and again (a bare VAR is "
@@ -174,10 +168,6 @@ void Declare(CLI::App& app, Options& options, Raw& raw) {
   app.add_flag("--verbose", options.verbose, "Say what starts and ends, and when");
   app.add_flag("--dry-run", options.dry_run, "Print what would be started, and start nothing");
   app.add_flag("--check-build", raw.check_build, "Print which optional parts this build has");
-}
-
-absl::Status Wrong(std::string_view what, std::string_view next = "gyrerun --help") {
-  return absl::InvalidArgumentError(absl::StrCat(ToAbsl(what), "; try: ", ToAbsl(next)));
 }
 
 absl::Status CheckSeconds(std::string_view option, double seconds, bool zero_allowed) {
@@ -226,7 +216,7 @@ absl::Status Check(const Options& options) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int> ParseRanks(const std::string& text, bool over_hosts) {
+absl::StatusOr<int> ParseRankCount(const std::string& text, bool over_hosts) {
   int ranks = 0;
   const int most = over_hosts ? kMaxJobRanks : kMaxRanks;
   if (text.empty() && over_hosts) return 0;
@@ -268,12 +258,12 @@ absl::Status CheckServers(const Options& options, int ranks) {
 
 absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) {
   Options options;
-  Raw raw;
+  RawOptions raw;
   CLI::App app(
       "gyrerun starts PROGRAM as N ranks on this host or others, joins them into one job, and stays until all have "
       "ended.",
       "gyrerun");
-  Declare(app, options, raw);
+  DeclareOptions(app, options, raw);
   try {
     std::vector<std::string> reversed = WithLongNp(arguments);
     std::reverse(reversed.begin(), reversed.end());
@@ -298,7 +288,7 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) 
     if (app.count(option) > 0 && value.empty()) return Wrong(absl::StrCat(option, " is empty"), "-H a:2,b:2");
   }
   ASSIGN_OR_RETURN(options.command, Command(arguments, app.remaining()));
-  ASSIGN_OR_RETURN(options.ranks, ParseRanks(raw.ranks, options.over_hosts()));
+  ASSIGN_OR_RETURN(options.ranks, ParseRankCount(raw.ranks, options.over_hosts()));
   if (app.count("--server-hosts") > 0) {
     ASSIGN_OR_RETURN(options.server_hosts, ParseServerHosts(raw.server_hosts));
   }

@@ -11,17 +11,17 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
+#include "launch/now.h"
 
 namespace gyre::launch {
 
 namespace {
 
-constexpr size_t kReadBytes = size_t{64} << 10;
 constexpr size_t kFull = size_t{256} << 10;  // a sink with more than this waiting takes no more
 constexpr size_t kRoomy = size_t{64} << 10;  // and takes more again below this
 constexpr size_t kTail = size_t{2} << 10;
 constexpr char kClearLine[] = "\r\033[K";
-constexpr int kLastReads = 1024;  // 64 MiB: more than pipes hold, so only a live writer gets there
+constexpr int kLastStreamReads = 1024;  // 64 MiB: more than pipes hold, so only a live writer gets there
 
 bool SameFile(int a, int b) {
   struct stat x {
@@ -105,7 +105,7 @@ bool OutputMux::ReadOnce(Stream& stream) {
 }
 
 void OutputMux::Take(Stream& stream, std::string_view bytes) {
-  last_output_ = std::chrono::steady_clock::now();
+  last_output_ = Now();
   stream.tail.append(bytes.substr(bytes.size() - std::min(bytes.size(), kTail)));
   if (stream.tail.size() > 2 * kTail) stream.tail.erase(0, stream.tail.size() - kTail);
   WriteFile(stream, bytes);
@@ -176,7 +176,7 @@ void OutputMux::Close(Stream& stream) {
 
 void OutputMux::CloseStreams() {
   for (auto& stream : streams_) {
-    for (int i = 0; stream->pipe && i < kLastReads && ReadOnce(*stream); ++i) {
+    for (int i = 0; stream->pipe && i < kLastStreamReads && ReadOnce(*stream); ++i) {
     }
     if (stream->open) Close(*stream);
   }

@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <climits>
 
+#include "absl/strings/str_cat.h"
+
 namespace gyre::launch {
 
 OutputSink::OutputSink(int fd) : fd_(fd) {
@@ -54,6 +56,12 @@ ssize_t OutputSink::WriteSome(std::string_view bytes) {
     bytes = bytes.substr(0, PIPE_BUF);
   }
   return write(poll_fd(), bytes.data(), bytes.size());
+}
+
+void Say(absl::string_view line) {
+  OutputSink err(2);
+  err.queue() = absl::StrCat("gyrerun: ", line, "\n");
+  err.Flush();
 }
 
 }  // namespace gyre::launch

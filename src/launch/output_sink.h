@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/strings/string_view.h"
 #include "base/fd.h"
 
 namespace gyre::launch {
@@ -39,5 +40,8 @@ class OutputSink {
   size_t written_ = 0;
   int error_ = 0;
 };
+
+// A line of gyrerun's own, to standard error, as far as that takes it now.
+void Say(absl::string_view line);
 
 }  // namespace gyre::launch

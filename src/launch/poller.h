@@ -1,6 +1,7 @@
 // Poller: epoll(7) with a small key for each descriptor. Level-triggered. Not thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -29,6 +30,8 @@ struct PollKey {
   Source source{};
   uint32_t index = 0;  // of the rank, stream, sink or host
 };
+
+inline constexpr size_t kReadBytes = size_t{64} << 10;  // at once, of a stream that is readable
 
 class Poller {
  public:

@@ -18,7 +18,7 @@ std::string_view NameOf(std::string_view entry) {
   return entry.substr(0, entry.find('='));
 }
 
-void Set(std::vector<std::string>& environment, std::string entry) {
+void SetVariable(std::vector<std::string>& environment, std::string entry) {
   const auto same = [&](const std::string& other) { return NameOf(other) == NameOf(entry); };
   environment.erase(std::remove_if(environment.begin(), environment.end(), same), environment.end());
   environment.push_back(std::move(entry));
@@ -51,9 +51,9 @@ std::vector<std::string> RankEnvironment(const std::vector<std::string>& inherit
                                          const std::vector<std::string>& exports, const JobIdentity& job, int rank) {
   std::vector<std::string> environment = inherited;
   for (const std::string& entry : exports) {
-    if (entry.find('=') != std::string::npos) Set(environment, entry);
+    if (entry.find('=') != std::string::npos) SetVariable(environment, entry);
   }
-  for (std::string& entry : IdentityVariables(job, rank)) Set(environment, std::move(entry));
+  for (std::string& entry : IdentityVariables(job, rank)) SetVariable(environment, std::move(entry));
   return environment;
 }
 
@@ -65,7 +65,9 @@ void NameRankAsOthersDo(const std::vector<uint32_t>& ranks_on_hosts, int rank, s
   // Horovod's "cross" ranks are those with one local rank.
   const auto has_it = [local](uint32_t ranks) { return ranks > local; };
   const auto here = ranks_on_hosts.begin() + static_cast<ptrdiff_t>(host);
-  const auto set = [&environment](const char* name, auto value) { Set(environment, absl::StrCat(name, "=", value)); };
+  const auto set = [&environment](const char* name, auto value) {
+    SetVariable(environment, absl::StrCat(name, "=", value));
+  };
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "RANK", "HOROVOD_RANK"}) set(name, rank);
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "WORLD_SIZE", "HOROVOD_SIZE"}) set(name, size);
   for (const char* name :
@@ -85,16 +87,16 @@ std::vector<std::string> RemoteEnvironment(const std::vector<std::string>& inher
   for (const std::string& entry : inherited) {
     const std::string_view name = NameOf(entry);
     const bool own = std::find(kOwn.begin(), kOwn.end(), name) != kOwn.end();
-    if (name.starts_with("GYRE_") && !own && name != "GYRE_HOST_ID") Set(environment, entry);
+    if (name.starts_with("GYRE_") && !own && name != "GYRE_HOST_ID") SetVariable(environment, entry);
   }
   for (const std::string& entry : exports) {
     if (entry.find('=') != std::string::npos) {
-      Set(environment, entry);
+      SetVariable(environment, entry);
       continue;
     }
     const auto found = std::find_if(inherited.begin(), inherited.end(),
                                     [&](const std::string& other) { return NameOf(other) == entry; });
-    if (found != inherited.end()) Set(environment, *found);
+    if (found != inherited.end()) SetVariable(environment, *found);
   }
   return environment;
 }

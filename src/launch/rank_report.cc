@@ -42,7 +42,7 @@ bool SetLoss(absl::string_view text, RankReport& report) {
   return true;
 }
 
-bool Set(absl::string_view name, absl::string_view value, RankReport& report) {
+bool SetField(absl::string_view name, absl::string_view value, RankReport& report) {
   if (name == "phase") return SetPhase(value, report);
   if (name == "activity") return SetActivity(value, report);
   if (name == "step") return SetCount(value, report.step);
@@ -52,6 +52,10 @@ bool Set(absl::string_view name, absl::string_view value, RankReport& report) {
 }
 
 }  // namespace
+
+bool IsAmount(double value) {
+  return std::isfinite(value) && value >= 0;
+}
 
 bool IsActivity(std::string_view word) {
   const auto allowed = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.'; };
@@ -68,7 +72,7 @@ absl::StatusOr<RankReport> ParseRankReport(std::string_view line) {
     const absl::string_view value = word.substr(equals + 1);
     if (word.substr(0, equals) == "rank") {
       if (!absl::SimpleAtoi(value, &report.rank)) return malformed;
-    } else if (!Set(word.substr(0, equals), value, report)) {
+    } else if (!SetField(word.substr(0, equals), value, report)) {
       return malformed;
     }
   }

@@ -17,6 +17,9 @@ inline constexpr size_t kLongestReport = 256;  // bytes of a line
 // A word that an activity may be: at most 32 letters, digits, '_', '-' and '.'.
 bool IsActivity(std::string_view word);
 
+// A number that a use of processors or memory may be: 0 or more.
+bool IsAmount(double value);
+
 // What is not there did not change.
 struct RankReport {
   int rank = 0;

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/pidfd.h"
 #include "base/status.h"
+#include "launch/now.h"
 #include "launch/process_usage.h"
 
 namespace gyre::launch {
@@ -22,10 +23,6 @@ namespace {
 constexpr int kReportsAtOnce = 256;
 constexpr size_t kLongestStacks = size_t{192} << 10;  // less than a message to the launcher may hold
 constexpr Duration kToolPatience = std::chrono::seconds(40);
-
-TimePoint Now() {
-  return std::chrono::steady_clock::now();
-}
 
 }  // namespace
 

@@ -19,7 +19,6 @@ namespace gyre::launch {
 
 namespace {
 
-constexpr double kMiB = 1 << 20;
 constexpr double kGiB = 1 << 30;
 constexpr double kTenth = 0.1;  // the smallest request of processors
 constexpr double kPercentile = 0.95;
@@ -148,7 +147,7 @@ struct RecommendOptions {
   std::string plot;
 };
 
-absl::StatusOr<std::string> Render(const RecommendOptions& options) {
+absl::StatusOr<std::string> RenderRecommendation(const RecommendOptions& options) {
   ASSIGN_OR_RETURN(const std::vector<UsageRow> rows, ReadUsageTrace(options.trace));
   const int ranks = std::ranges::max(rows, {}, &UsageRow::rank).rank + 1;
   const int each = options.ranks_per_worker > 0 ? std::min(options.ranks_per_worker, ranks) : ranks;
@@ -220,7 +219,7 @@ absl::StatusOr<std::string> RunRecommend(const std::vector<std::string>& argumen
   } catch (const CLI::Error& error) {
     return absl::InvalidArgumentError(absl::StrCat("recommend: ", error.what(), "; try: gyrerun recommend --help"));
   }
-  return Render(options);
+  return RenderRecommendation(options);
 }
 
 }  // namespace gyre::launch

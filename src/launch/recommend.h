@@ -11,6 +11,7 @@
 
 namespace gyre::launch {
 
+inline constexpr double kMiB = 1 << 20;     // bytes
 inline constexpr double kDemandMet = 0.95;  // of the processor time that the job used
 inline constexpr double kMargin = 0.10;     // on top
 

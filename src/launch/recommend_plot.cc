@@ -13,7 +13,6 @@ namespace {
 constexpr double kLeft = 70;  // of the curves, in pixels
 constexpr double kWidth = 820;
 constexpr double kHeight = 180;
-constexpr double kMiB = 1 << 20;
 constexpr std::array<const char*, 4> kBands = {"#e8f1fa", "#fdf0dc", "#e6f4e6", "#f6e6f2"};
 
 // One of the two charts.
@@ -51,7 +50,7 @@ std::string Curve(const Chart& chart, const std::vector<UsagePhase>& phases, boo
   return absl::StrCat("<polyline fill=\"none\" stroke=\"#1f5fa8\" points=\"", points, "\"/>\n");
 }
 
-std::string Frame(const Chart& chart, double requested) {
+std::string ChartFrame(const Chart& chart, double requested) {
   return absl::StrFormat(
       "<rect x=\"%.0f\" y=\"%.0f\" width=\"%.0f\" height=\"%.0f\" fill=\"none\" stroke=\"#888\"/>\n"
       "<text x=\"%.0f\" y=\"%.0f\">%s</text>\n<text x=\"5\" y=\"%.1f\">%.4g</text>\n<text x=\"5\" y=\"%.1f\">0</text>\n"
@@ -76,8 +75,8 @@ std::string UsagePlot(const std::vector<UsagePhase>& phases, double requested_cp
   std::string text =
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"910\" height=\"490\" font-family=\"sans-serif\" "
       "font-size=\"11\">\n<rect width=\"910\" height=\"490\" fill=\"white\"/>\n";
-  absl::StrAppend(&text, Bands(cpus, phases), Curve(cpus, phases, true), Frame(cpus, requested_cpus));
-  absl::StrAppend(&text, Bands(memory, phases), Curve(memory, phases, false), Frame(memory, requested_memory));
+  absl::StrAppend(&text, Bands(cpus, phases), Curve(cpus, phases, true), ChartFrame(cpus, requested_cpus));
+  absl::StrAppend(&text, Bands(memory, phases), Curve(memory, phases, false), ChartFrame(memory, requested_memory));
   absl::StrAppendFormat(&text,
                         "<text x=\"%.0f\" y=\"470\">%.1f s</text>\n<text x=\"%.0f\" y=\"470\">%.1f s</text>\n</svg>\n",
                         kLeft, begin, kLeft + kWidth - 40, end);

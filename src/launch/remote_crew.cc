@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "launch/descendants.h"
+#include "launch/now.h"
 #include "launch/signals.h"
 
 namespace gyre::launch {
@@ -18,10 +19,6 @@ constexpr size_t kDropLines = size_t{1} << 20;  // of remote standard error, whi
 constexpr Duration kOthersShow = std::chrono::milliseconds(500);
 constexpr Duration kAgentsEnd = std::chrono::seconds(4);
 constexpr Duration kShellsDie = std::chrono::seconds(5);
-
-TimePoint Now() {
-  return std::chrono::steady_clock::now();
-}
 
 std::string Why(const RemoteHost& host) {
   return absl::StrCat(host.failure().stage, ": ", host.failure().cause);

@@ -14,6 +14,7 @@
 #include "launch/exit_code.h"
 #include "launch/host_facts.h"
 #include "launch/host_table.h"
+#include "launch/now.h"
 #include "launch/program.h"
 #include "launch/rank_environment.h"
 #include "launch/remote_command.h"
@@ -28,10 +29,6 @@ namespace gyre::launch {
 namespace {
 
 constexpr size_t kReachedAtOnce = 64;  // remote shells that are on their way
-
-TimePoint Now() {
-  return std::chrono::steady_clock::now();
-}
 
 // Says so before what to try.
 std::string NotStarted(std::string line) {

@@ -15,6 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "launch/exit_code.h"
+#include "launch/now.h"
 #include "launch/report.h"
 #include "launch/signals.h"
 
@@ -22,19 +23,14 @@ namespace gyre::launch {
 
 namespace {
 
-constexpr size_t kReadBytes = size_t{64} << 10;
-constexpr int kLastReads = 256;  // 16 MiB: of an agent that went on writing after its remote shell had ended
+constexpr int kLastHostReads = 256;  // 16 MiB: of an agent that went on writing after its remote shell had ended
 constexpr size_t kHeldLines = 32;
 constexpr int kRemoteShellFailed = 255;  // ssh's own errors
-constexpr Duration kFirstPause = std::chrono::milliseconds(250);
-constexpr Duration kLongestPause = std::chrono::seconds(3);
-
-TimePoint Now() {
-  return std::chrono::steady_clock::now();
-}
+constexpr Duration kFirstReachPause = std::chrono::milliseconds(250);
+constexpr Duration kLongestReachPause = std::chrono::seconds(3);
 
 Duration PauseAfter(int attempts) {
-  return std::min(kFirstPause * (1 << std::min(attempts - 1, 10)), kLongestPause);
+  return std::min(kFirstReachPause * (1 << std::min(attempts - 1, 10)), kLongestReachPause);
 }
 
 // What ssh says when trying again will not help.
@@ -45,7 +41,7 @@ bool WillNotPass(std::string_view line) {
   return false;
 }
 
-std::string HowItEnded(const siginfo_t& info) {
+std::string HowShellEnded(const siginfo_t& info) {
   if (info.si_code == CLD_EXITED) return absl::StrCat("exited with code ", info.si_status);
   return absl::StrCat("was killed by signal ", info.si_status, " (", SignalDescription(info.si_status), ")");
 }
@@ -179,22 +175,22 @@ void RemoteHost::OnProcessEnded() {
   process_.pidfd.Reset();
   process_.pid = 0;
   // What it wrote before is still there; what others may write who got its pipes is not waited for.
-  for (int i = 0; i < kLastReads && process_.err; ++i) OnError();
+  for (int i = 0; i < kLastHostReads && process_.err; ++i) OnError();
   if (process_.err) {
     poller_.Remove(process_.err.get());
     process_.err.Reset();
   }
-  for (int i = 0; i < kLastReads && process_.out; ++i) OnOutput();
+  for (int i = 0; i < kLastHostReads && process_.out; ++i) OnOutput();
   if (process_.out) CloseOutput();
   if (state_ == State::kReaching) OnAttemptEnded(info);
   if (state_ == State::kReached) {
-    Fail({"remote shell", absl::StrCat(HowItEnded(info), last_line_.empty() ? "" : ": ", last_line_), "",
+    Fail({"remote shell", absl::StrCat(HowShellEnded(info), last_line_.empty() ? "" : ": ", last_line_), "",
           kExitNotStarted});
   }
 }
 
 void RemoteHost::OnAttemptEnded(const siginfo_t& info) {
-  last_attempt_ = HowItEnded(info);
+  last_attempt_ = HowShellEnded(info);
   if (!last_line_.empty()) absl::StrAppend(&last_attempt_, ": ", last_line_);
   const int code = info.si_code == CLD_EXITED ? info.si_status : -1;
   if (code == kRemoteShellFailed && !std::ranges::any_of(held_lines_, WillNotPass)) {

@@ -13,7 +13,7 @@ namespace gyre::launch {
 
 namespace {
 
-std::string Quoted(const std::string& word) {
+std::string ShellQuoted(const std::string& word) {
   constexpr char kPlain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./-_";
   if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
   return absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'");
@@ -21,7 +21,7 @@ std::string Quoted(const std::string& word) {
 
 std::string RankLines(const Options& options, int ranks, std::string_view store) {
   std::string text;
-  for (const std::string& entry : options.exports) absl::StrAppend(&text, "every rank: ", Quoted(entry), "\n");
+  for (const std::string& entry : options.exports) absl::StrAppend(&text, "every rank: ", ShellQuoted(entry), "\n");
   const JobIdentity job{ranks, std::string(store), "RANDOM", "DESCRIPTOR", /*epoch=*/0};
   for (int rank = 0; rank < ranks; ++rank) {
     absl::StrAppend(&text, "rank ", rank, ": ", absl::StrJoin(IdentityVariables(job, rank), " "), " ",
@@ -37,7 +37,7 @@ std::string AndServers(int servers) {
 }  // namespace
 
 std::string QuotedCommand(const std::vector<std::string>& command) {
-  return absl::StrJoin(command, " ", [](std::string* out, const std::string& word) { out->append(Quoted(word)); });
+  return absl::StrJoin(command, " ", [](std::string* out, const std::string& word) { out->append(ShellQuoted(word)); });
 }
 
 std::string OneLine(std::string_view text) {

@@ -16,6 +16,7 @@
 #include "launch/exit_code.h"
 #include "launch/host_cooldown.h"
 #include "launch/job_watcher.h"
+#include "launch/now.h"
 #include "launch/output_sink.h"
 #include "launch/signals.h"
 #include "launch/status_file.h"
@@ -25,17 +26,7 @@ namespace gyre::launch {
 
 namespace {
 
-constexpr Duration kLongestPause = std::chrono::seconds(60);
-
-TimePoint Now() {
-  return std::chrono::steady_clock::now();
-}
-
-void Say(absl::string_view line) {
-  OutputSink err(2);
-  err.queue() = absl::StrCat("gyrerun: ", line, "\n");
-  err.Flush();
-}
+constexpr Duration kLongestRestartPause = std::chrono::seconds(60);
 
 double Random() {
   std::random_device device;
@@ -186,7 +177,7 @@ int JobRun::Run() {
 
 Duration RestartPause(int restart, Duration first, double random) {
   const double times = std::pow(2.0, std::clamp(restart - 1, 0, 30));
-  const auto longest = std::chrono::duration<double>(std::max(first, kLongestPause));
+  const auto longest = std::chrono::duration<double>(std::max(first, kLongestRestartPause));
   const auto pause = std::min(std::chrono::duration<double>(first) * times, longest);
   return std::chrono::duration_cast<Duration>(pause * (0.5 + random));
 }

@@ -15,20 +15,17 @@
 #include "absl/strings/str_cat.h"
 #include "base/fd.h"
 #include "base/status.h"
+#include "launch/now.h"
 
 namespace gyre::launch {
 
 namespace {
 
 constexpr size_t kMostOutput = size_t{1} << 20;
-constexpr Duration kBetweenLooks = std::chrono::milliseconds(10);
-
-TimePoint Now() {
-  return std::chrono::steady_clock::now();
-}
+constexpr Duration kBetweenScriptLooks = std::chrono::milliseconds(10);
 
 // Until its end, or the deadline: then nothing.
-std::optional<std::string> ReadAll(int fd, TimePoint deadline) {
+std::optional<std::string> ReadOutput(int fd, TimePoint deadline) {
   std::string text;
   std::array<char, 4096> buffer;
   while (Now() < deadline && text.size() <= kMostOutput) {
@@ -49,7 +46,7 @@ bool Ends(pid_t pid, TimePoint deadline, int& status) {
     if (ended == pid || (ended < 0 && errno != EINTR)) return true;
     const TimePoint now = Now();
     if (now >= deadline) return false;
-    std::this_thread::sleep_for(std::min<Duration>(kBetweenLooks, deadline - now));
+    std::this_thread::sleep_for(std::min<Duration>(kBetweenScriptLooks, deadline - now));
   }
 }
 
@@ -73,7 +70,7 @@ absl::StatusOr<std::string> RunScript(const std::string& command, TimePoint dead
   }
   setpgid(pid, pid);
   writing.Reset();
-  const std::optional<std::string> text = ReadAll(reading.get(), deadline);
+  const std::optional<std::string> text = ReadOutput(reading.get(), deadline);
   int status = 0;
   if (!text || !Ends(pid, deadline, status)) {
     kill(-pid, SIGKILL);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "launch/descendants.h"
+#include "launch/now.h"
 #include "launch/program.h"
 #include "launch/report.h"
 #include "launch/script.h"
@@ -16,8 +17,8 @@ namespace gyre::launch {
 
 namespace {
 
-constexpr size_t kMostProcesses = 16;
-constexpr auto kPatience = std::chrono::seconds(20);
+constexpr size_t kMostStacks = 16;
+constexpr auto kStacksPatience = std::chrono::seconds(20);
 
 std::string Content(const std::string& path) {
   std::ifstream file(path);
@@ -77,10 +78,10 @@ absl::StatusOr<StackTarget> ParseStackTarget(const std::string& text) {
 }
 
 std::string StacksOf(const StackTarget& target) {
-  const TimePoint deadline = std::chrono::steady_clock::now() + kPatience;
+  const TimePoint deadline = Now() + kStacksPatience;
   std::vector<pid_t> pids = {target.pid};
   for (const Process& process : Descendants(target.pid)) {
-    if (process.state != 'Z' && pids.size() < kMostProcesses) pids.push_back(process.pid);
+    if (process.state != 'Z' && pids.size() < kMostStacks) pids.push_back(process.pid);
   }
   std::string text;
   for (const pid_t pid : pids) {

@@ -15,6 +15,7 @@
 #include "launch/ending.h"
 #include "launch/exit_code.h"
 #include "launch/local_crew.h"
+#include "launch/now.h"
 #include "launch/output_mux.h"
 #include "launch/poller.h"
 #include "launch/remote_crew.h"
@@ -31,13 +32,8 @@ using std::chrono::seconds;
 
 constexpr Duration kStacksTime = seconds(5);      // from --timeout to the end, for --stack-on-hang
 constexpr size_t kLastLines = 10;                 // of the rank that failed first
-constexpr Duration kSilence = seconds(1);         // of pipes that somebody out of reach still holds open
 constexpr Duration kUnreadOutput = seconds(2);    // for a reader to take the rest, when the job was cut short
 constexpr Duration kOutputUnderWay = seconds(8);  // for hosts to bring the rest, when it was given up
-
-TimePoint Now() {
-  return std::chrono::steady_clock::now();
-}
 
 std::optional<Duration> TimeLeft(const SupervisorContext& context) {
   if (!context.end_by) return std::nullopt;
@@ -222,7 +218,7 @@ void Supervisor::Drain() {
     if ((cut_short() || ending_.given_up()) && passed > kOutputUnderWay) break;
     // The writers are dead, so what is in the pipes is all there is, unless somebody out of our reach holds them.
     const bool idle = output_.pending() == 0 && !crew_->output_under_way();
-    if (output_.open_streams() > 0 && idle && passed > kSilence) output_.CloseStreams();
+    if (output_.open_streams() > 0 && idle && passed > kPipeSilence) output_.CloseStreams();
     Step(Now() + milliseconds(50));
   }
   output_.CloseStreams();

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMostNames = 16;
 
-std::string Names(const std::vector<std::string>& names) {
+std::string NameList(const std::vector<std::string>& names) {
   const std::vector<std::string> told(names.begin(),
                                       names.begin() + static_cast<ptrdiff_t>(std::min(names.size(), kMostNames)));
   const std::string text = absl::StrJoin(told, ", ");
@@ -36,7 +36,8 @@ std::vector<std::string> PairLines(const std::vector<CheckedHost>& hosts, std::s
     lines.emplace_back("transport: pairs on one host: shared memory");
   }
   for (const auto& [_, names] : sharing) {
-    if (names.size() > 1) lines.push_back(absl::StrCat("transport: pairs on hosts ", Names(names), ": shared memory"));
+    if (names.size() < 2) continue;
+    lines.push_back(absl::StrCat("transport: pairs on hosts ", NameList(names), ": shared memory"));
   }
   if (sharing.size() > 1) {
     lines.push_back(absl::StrCat("transport: ", lines.empty() ? "all" : "all other",

@@ -11,8 +11,8 @@ namespace gyre::launch {
 
 namespace {
 
-constexpr size_t kShortest = 3;        // samples of a phase
-constexpr size_t kMost = 4000;         // samples that are looked at one by one; of more, neighbours are taken together
+constexpr size_t kShortestPhase = 3;   // samples of a phase
+constexpr size_t kMostSamples = 4000;  // samples that are looked at one by one; of more, neighbours are taken together
 constexpr double kParameters = 4;      // of a stretch: a mean, a line, and where it begins
 constexpr double kCpuNoise = 0.05;     // processors: what is less is no change that matters
 constexpr double kMemoryNoise = 0.01;  // of what is used at most, likewise
@@ -177,13 +177,14 @@ std::vector<size_t> Pelt(const Errors& errors, size_t count) {
   std::vector<size_t> from(count + 1, 0);
   std::vector<size_t> candidates = {0};
   best[0] = -penalty;
-  for (size_t end = kShortest; end <= count; ++end) {
+  for (size_t end = kShortestPhase; end <= count; ++end) {
     for (const size_t begin : candidates) {
       const double cost = best[begin] + errors.Of(begin, end) + penalty;
       if (cost < best[end]) best[end] = cost, from[end] = begin;
     }
     std::erase_if(candidates, [&](size_t begin) { return best[begin] + errors.Of(begin, end) > best[end]; });
-    if (end + 1 >= 2 * kShortest) candidates.push_back(end + 1 - kShortest);  // long enough from the next end on
+    // Long enough from the next end on.
+    if (end + 1 >= 2 * kShortestPhase) candidates.push_back(end + 1 - kShortestPhase);
   }
   std::vector<size_t> points;
   for (size_t end = from[count]; end > 0; end = from[end]) points.push_back(end);
@@ -217,8 +218,8 @@ std::vector<UsageSample> SumOfRanks(std::span<const UsageRow> rows, int first, i
 }
 
 std::vector<size_t> ChangePoints(std::span<const UsageSample> samples) {
-  const size_t together = (samples.size() + kMost - 1) / kMost;
-  if (samples.size() < 2 * kShortest) return {};
+  const size_t together = (samples.size() + kMostSamples - 1) / kMostSamples;
+  if (samples.size() < 2 * kShortestPhase) return {};
   if (together <= 1) return Pelt(Errors(samples), samples.size());
   const std::vector<UsageSample> coarse = Coarser(samples, together);
   std::vector<size_t> points = ChangePoints(coarse);

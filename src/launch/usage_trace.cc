@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <fstream>
 #include <iterator>
 
@@ -21,11 +20,7 @@ namespace gyre::launch {
 namespace {
 
 constexpr char kHeader[] = "seconds,interval,rank,cpus,memory_bytes,activity,gpus,gpu_memory_bytes";
-constexpr double kShortest = 1e-3;  // seconds: what is used in less cannot be told from the clock's ticks
-
-bool IsAmount(double value) {
-  return std::isfinite(value) && value >= 0;
-}
+constexpr double kShortestTraceInterval = 1e-3;  // seconds: what is used in less cannot be told from the clock's ticks
 
 bool ParseOptional(absl::string_view cell, double& value) {
   return cell.empty() || (absl::SimpleAtod(cell, &value) && IsAmount(value));
@@ -91,7 +86,7 @@ absl::Status UsageTrace::Add(TimePoint when, const RankUsage& usage, const std::
   Before& before = before_[static_cast<size_t>(usage.rank)];
   const Before last = before;
   const double interval = std::chrono::duration<double>(when - last.when).count();
-  if (last.known && interval < kShortest) return absl::OkStatus();
+  if (last.known && interval < kShortestTraceInterval) return absl::OkStatus();
   before = {true, when, usage.cpu_seconds};
   if (!last.known) return absl::OkStatus();  // rows are about the time between two looks
   // What a child of a child has used is lost where nobody reaped it: then there is less than before.

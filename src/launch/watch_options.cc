@@ -10,16 +10,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
+#include "launch/wrong.h"
 
 namespace gyre::launch {
 
 namespace {
 
 constexpr double kShortestInterval = 0.05;  // seconds: a look at /proc takes about a millisecond
-
-absl::Status Wrong(const std::string& what, const char* next) {
-  return absl::InvalidArgumentError(absl::StrCat(what, "; try: ", next));
-}
 
 absl::StatusOr<std::chrono::milliseconds> Seconds(const char* option, double seconds, double least) {
   if (seconds >= least && seconds <= 1e9) return std::chrono::milliseconds(std::llround(std::ceil(seconds * 1e3)));
@@ -28,7 +25,7 @@ absl::StatusOr<std::chrono::milliseconds> Seconds(const char* option, double sec
 }
 
 // "0,2-4": ascending, each once.
-absl::StatusOr<std::vector<int>> ParseRanks(const std::string& text) {
+absl::StatusOr<std::vector<int>> ParseRankList(const std::string& text) {
   std::vector<int> ranks;
   for (const absl::string_view part : absl::StrSplit(text, ',')) {
     const std::vector<absl::string_view> ends = absl::StrSplit(part, absl::MaxSplits('-', 1));
@@ -86,7 +83,7 @@ absl::StatusOr<WatchOptions> WatchFlags::Finish() const {
     ASSIGN_OR_RETURN(options.settings.sample, Seconds("--trace-interval", trace_interval_, kShortestInterval));
   }
   if (!ranks_filter_.empty()) {
-    ASSIGN_OR_RETURN(options.shown_ranks, ParseRanks(ranks_filter_));
+    ASSIGN_OR_RETURN(options.shown_ranks, ParseRankList(ranks_filter_));
   }
   if (stack_on_hang_ != -1) {
     ASSIGN_OR_RETURN(options.stack_on_hang, Seconds("--stack-on-hang", stack_on_hang_, 0.1));

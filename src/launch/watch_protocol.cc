@@ -1,10 +1,8 @@
 #include "launch/watch_protocol.h"
 
 #include <bit>
-#include <cmath>
 
-#include "absl/strings/str_cat.h"
-#include "base/status.h"
+#include "launch/malformed.h"
 #include "net/bytes.h"
 
 namespace gyre::launch {
@@ -12,18 +10,9 @@ namespace gyre::launch {
 namespace {
 
 constexpr uint64_t kLongestSample = uint64_t{1} << 40;  // milliseconds
-constexpr uint64_t kLatest = uint64_t{1} << 52;         // microseconds, as in agent_protocol.cc
 
 // What a report may leave out.
 enum Given : uint8_t { kStep = 1, kSteps = 2, kLoss = 4 };
-
-absl::Status Malformed(const char* what) {
-  return absl::DataLossError(absl::StrCat("malformed message: ", what));
-}
-
-bool IsAmount(double value) {
-  return std::isfinite(value) && value >= 0;
-}
 
 void Real(WireWriter& writer, double value) {
   writer.U64(std::bit_cast<uint64_t>(value));

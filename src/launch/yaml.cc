@@ -20,7 +20,7 @@ std::vector<std::string> Words(std::string_view pointer) {
   return words;
 }
 
-YAML::Node Child(const YAML::Node& parent, const std::string& word) {
+YAML::Node ChildNode(const YAML::Node& parent, const std::string& word) {
   size_t index = 0;
   const bool entry = parent.IsSequence() && absl::SimpleAtoi(word, &index);
   const YAML::Node child = entry ? parent[index] : parent[word];
@@ -61,7 +61,7 @@ YAML::Node TextNode(const std::string& text) {
 
 YAML::Node NodeAt(const YAML::Node& document, std::string_view pointer) {
   YAML::Node node = document;
-  for (const std::string& word : Words(pointer)) node.reset(Child(node, word));
+  for (const std::string& word : Words(pointer)) node.reset(ChildNode(node, word));
   return node;
 }
 
@@ -72,7 +72,7 @@ void ApplyPatches(const std::string& kustomization, YAML::Node& document) {
       const size_t last = pointer.rfind('/');
       YAML::Node parent = NodeAt(document, std::string_view(pointer).substr(0, last));
       const std::string name = Words(std::string_view(pointer).substr(last))[0];
-      if (operation["op"].Scalar() == "replace") Child(parent, name);  // must be there
+      if (operation["op"].Scalar() == "replace") ChildNode(parent, name);  // must be there
       parent[name] = operation["value"];
     }
   }
