@@ -417,7 +417,8 @@ absl::Status Run(const CLI::App& app, const Options& options, const std::string&
 
 int main(int argc, char** argv) {
   CLI::App app("Measures Gyre. Start it under gyrerun -np N, or mpirun -np N to compare with MPI.", "gyre-bench");
-  app.set_version_flag("--version", GYRE_VERSION_STRING);
+  app.set_version_flag("--version", "gyre-bench " GYRE_VERSION_STRING);
+  app.set_help_all_flag("--help-all", "Print the help of all subcommands and exit");
   app.require_subcommand(1, 1);
   Options options;
   for (const Operation operation : kOperations) AddCollective(app, operation, options.collective);
