@@ -51,8 +51,8 @@ install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${GYRE_DOC_DIR}/gyre"
 set(CPACK_GENERATOR TGZ)
 set(CPACK_PACKAGE_FILE_NAME "gyre-${PROJECT_VERSION}-${CMAKE_SYSTEM_NAME}-${CMAKE_SYSTEM_PROCESSOR}")
 
-# The Debian packages: one a component. dpkg-shlibdeps finds what each depends on. gyre itself needs neither MPI, UCX nor
-# Gloo (on a bare Debian 12 apt downloads 3.3 MB for it), so what does is in gyre-modules and gyre-bench. The component
+# The Debian packages: one a component. dpkg-shlibdeps finds what each depends on. gyre itself needs no MPI, UCX or Gloo
+# (on a bare Debian 12 apt downloads 3.3 MB for it), so what needs them is in gyre-modules and gyre-bench. The component
 # cuda has no package: CUDA and NCCL are often installed by hand, and a package cannot depend on that.
 find_program(GYRE_DPKG_SHLIBDEPS dpkg-shlibdeps)
 if(GYRE_DPKG_SHLIBDEPS)
