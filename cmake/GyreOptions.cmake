@@ -5,7 +5,6 @@ option(GYRE_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(GYRE_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 option(GYRE_BUILD_BENCH "Build gyre-bench" ${PROJECT_IS_TOP_LEVEL})
 option(GYRE_WERROR "Warnings are errors: for work on Gyre, as each compiler has warnings of its own" OFF)
-option(GYRE_TIDY "Run clang-tidy on every source as it is compiled" OFF)
 set(GYRE_SANITIZER "" CACHE STRING "what -fsanitize= takes (address,undefined or thread), or empty for none")
 set(GYRE_TORCH "AUTO" CACHE STRING "The LibTorch adapter's test and example: ON, OFF, or AUTO (where it is found, \
 and no sanitizer is on)")
@@ -27,14 +26,22 @@ if(PROJECT_IS_TOP_LEVEL)
   if(NOT CMAKE_BUILD_TYPE)
     set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
   endif()
+  # Several sources at a time are one compilation. OFF shows what each one costs or includes by itself.
+  if(NOT DEFINED CMAKE_UNITY_BUILD)
+    set(CMAKE_UNITY_BUILD ON)
+  endif()
+  # Compiled objects are shared between the build folders of clones. CCACHE_DEPEND: what a unit includes is taken from the
+  # compilation itself; to preprocess it before, as ccache does else, takes a fifth of the time again.
   find_program(GYRE_CCACHE ccache)
   if(GYRE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-    set(CMAKE_CXX_COMPILER_LAUNCHER "${GYRE_CCACHE}")
-    set(CMAKE_CUDA_COMPILER_LAUNCHER "${GYRE_CCACHE}")
+    set(CMAKE_CXX_COMPILER_LAUNCHER
+        env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1 CCACHE_DEPEND=1 "${GYRE_CCACHE}")
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
   endif()
-endif()
-
-if(GYRE_TIDY)
-  find_program(GYRE_CLANG_TIDY NAMES clang-tidy REQUIRED)
-  set(CMAKE_CXX_CLANG_TIDY "${GYRE_CLANG_TIDY};--quiet")
+  # The fastest linker there is.
+  find_program(GYRE_LINKER NAMES ld.mold ld.lld)
+  if(GYRE_LINKER)
+    string(REGEX REPLACE ".*ld\\." "" linker "${GYRE_LINKER}")
+    add_link_options(-fuse-ld=${linker})
+  endif()
 endif()

@@ -1,6 +1,10 @@
 # How this project declares its targets.
 include_guard(GLOBAL)
 
+# What scripts/test builds in the release build: all that its tests run. Without what nvcc compiles.
+add_custom_target(test_programs)
+# What scripts/test builds under sanitizers.
+add_custom_target(sanitized)
 # What scripts/test-gpu builds.
 add_custom_target(gpu)
 
@@ -15,7 +19,6 @@ function(gyre_add_layer name)
     "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>"
     "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>"
     "$<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>")
-  target_compile_definitions(gyre_${name} PRIVATE GYRE_BUILDING_LIBRARY)
   list(TRANSFORM arg_DEPENDS PREPEND gyre_)
   target_link_libraries(gyre_${name} PUBLIC ${arg_LINK} ${arg_DEPENDS} PRIVATE gyre_warnings)
 endfunction()
@@ -27,30 +30,94 @@ function(gyre_add_program name)
   target_link_libraries(${name} PRIVATE ${arg_LINK} gyre_warnings)
 endfunction()
 
-# gyre_add_test(NAME SOURCES... [LINK libraries...] [TIMEOUT seconds] [LABELS labels...])
-# A GoogleTest binary in build/<preset>/tests; one CTest entry a binary. main() comes from tests/support.
-# The label "gtest" tells scripts/test to expect a report of its cases.
+# gyre_add_campaign(NAME SOURCES... [LINK libraries...] ROUNDS n): a program that scripts/campaign runs, and a CTest
+# entry that runs a small part of it.
+function(gyre_add_campaign name)
+  cmake_parse_arguments(arg "" "ROUNDS" "SOURCES;LINK" ${ARGN})
+  gyre_add_test_helper(${name} SOURCES ${arg_SOURCES} LINK gyre_test_support gyre_internal ${arg_LINK})
+  target_include_directories(${name} PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}")
+  if(arg_ROUNDS)
+    add_test(NAME ${name} COMMAND ${name} --seed 1 --rounds ${arg_ROUNDS})
+    set_tests_properties(${name} PROPERTIES TIMEOUT 240)
+  endif()
+endfunction()
+
+# gyre_add_test_helper(NAME SOURCES... LINK libraries...): a program in build/<preset>/tests that tests start.
+function(gyre_add_test_helper name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+  target_link_libraries(${name} PRIVATE ${arg_LINK} gyre_warnings)
+  add_dependencies(test_programs ${name})
+endfunction()
+
+# gyre_add_test_program(NAME [LINK libraries...] [RUNS MACRO target MACRO target...])
+# The GoogleTest program of a folder; gyre_add_test adds its sources and its CTest entries. main() comes from
+# tests/support. RUNS: programs and modules that the tests start or load: they are built before, and MACRO is the path
+# of each, as a string.
+function(gyre_add_test_program name)
+  cmake_parse_arguments(arg "" "" "LINK;RUNS" ${ARGN})
+  gyre_add_test_helper(${name} LINK gyre_test_support gyre_internal ${arg_LINK})
+  while(arg_RUNS)
+    list(POP_FRONT arg_RUNS macro target)
+    target_compile_definitions(${name} PRIVATE ${macro}="$<TARGET_FILE:${target}>")
+    add_dependencies(${name} ${target})
+  endwhile()
+endfunction()
+
+# gyre_add_test(NAME [PROGRAM program] SOURCES... [LINK libraries...] [RUNS ...] [TIMEOUT seconds] [LABELS labels...])
+# A CTest entry: the cases that SOURCES define, of which those called *_test.cc become part of PROGRAM. Without PROGRAM
+# the entry has a program of its own, of its own name. The label "gtest" tells scripts/test to expect a report.
 function(gyre_add_test name)
-  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "" "PROGRAM;TIMEOUT" "SOURCES;LINK;RUNS;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
-  add_executable(${name} ${arg_SOURCES})
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
-  target_link_libraries(${name} PRIVATE gyre_test_support gyre_internal ${arg_LINK} gyre_warnings)
-  add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "gtest;${arg_LABELS}")
+  set(command ${name})
+  if(arg_PROGRAM)
+    set(tests ${arg_SOURCES})
+    list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+    list(JOIN tests "," tests)
+    set(command ${arg_PROGRAM} "--sources=${tests}")
+  else()
+    set(arg_PROGRAM ${name})
+    gyre_add_test_program(${name} LINK ${arg_LINK} RUNS ${arg_RUNS})
+  endif()
+  target_sources(${arg_PROGRAM} PRIVATE ${arg_SOURCES})
+  # A unit is of one entry's sources.
+  set_target_properties(${arg_PROGRAM} PROPERTIES UNITY_BUILD_MODE GROUP)
+  set(unit 0)
+  while(arg_SOURCES)
+    list(SUBLIST arg_SOURCES 0 4 sources)
+    list(REMOVE_ITEM arg_SOURCES ${sources})
+    set_source_files_properties(${sources} PROPERTIES UNITY_GROUP "${name}_${unit}")
+    math(EXPR unit "${unit} + 1")
+  endwhile()
+  gyre_add_test_entry(${name} COMMAND ${command} TIMEOUT ${arg_TIMEOUT} LABELS ${arg_LABELS})
+  if("sanitized" IN_LIST arg_LABELS)
+    add_dependencies(sanitized ${arg_PROGRAM})
+  endif()
 endfunction()
 
-# gyre_finds_gpus(TARGET): a test or program that loads libgyre_cuda.so where this build has it. scripts/test-gpu builds
-# it, and runs it if it is a test: such are labelled "gpu".
-function(gyre_finds_gpus target)
-  add_dependencies(gpu ${target})
-  if(TEST ${target})
-    set_property(TEST ${target} APPEND PROPERTY LABELS gpu)
+# gyre_add_test_entry(NAME COMMAND program arguments... [TIMEOUT seconds] [LABELS labels...] [ENVIRONMENT variables...])
+# A CTest entry that runs a GoogleTest program.
+function(gyre_add_test_entry name)
+  cmake_parse_arguments(arg "" "TIMEOUT" "COMMAND;LABELS;ENVIRONMENT" ${ARGN})
+  add_test(NAME ${name} COMMAND ${arg_COMMAND})
+  set_tests_properties(${name} PROPERTIES
+    TIMEOUT ${arg_TIMEOUT} LABELS "gtest;${arg_LABELS}"
+    ENVIRONMENT "GTEST_OUTPUT=xml:${PROJECT_BINARY_DIR}/test-results/${name}.xml;${arg_ENVIRONMENT}")
+endfunction()
+
+# gyre_finds_gpus(NAME PROGRAM): a CTest entry, or a program, whose program loads libgyre_cuda.so if it is built by then.
+# scripts/test-gpu builds both and runs the entry: such are labelled "gpu".
+function(gyre_finds_gpus name program)
+  add_dependencies(gpu ${program})
+  if(TEST ${name})
+    set_property(TEST ${name} APPEND PROPERTY LABELS gpu)
   endif()
   if(TARGET gyre_cuda)
-    add_dependencies(${target} gyre_cuda)
-    set_target_properties(${target} PROPERTIES BUILD_RPATH "$<TARGET_FILE_DIR:gyre_cuda>")
+    add_dependencies(gpu gyre_cuda)
+    set_target_properties(${program} PROPERTIES BUILD_RPATH "$<TARGET_FILE_DIR:gyre_cuda>")
   endif()
 endfunction()

@@ -1,8 +1,14 @@
-# gyre_warnings: warnings and sanitizers, linked privately by every target of this project and never exported.
+# gyre_warnings: how every target of this project is compiled: warnings, arithmetic, sanitizers. Linked privately, never
+# exported.
 include_guard(GLOBAL)
 
 add_library(gyre_warnings INTERFACE)
 target_compile_options(gyre_warnings INTERFACE -Wall -Wextra)
+# In a unity build GCC takes each source for a header, in which nothing may hold a type of an anonymous namespace.
+target_compile_options(gyre_warnings INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>")
+# The same bits on every machine: no fused multiply-adds. Nobody reads errno or signals of arithmetic, and keeping them
+# keeps loops from vectorising.
+target_compile_options(gyre_warnings INTERFACE -ffp-contract=off -fno-math-errno -fno-trapping-math)
 # New in GCC 13, and wrong about references into what spans and views only point to.
 target_compile_options(gyre_warnings INTERFACE
   "$<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_GREATER_EQUAL:$<CXX_COMPILER_VERSION>,13>>:-Wno-dangling-reference>")

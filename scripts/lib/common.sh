@@ -3,11 +3,9 @@
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+# shellcheck disable=SC2034  # the scripts that source this use it
 ROOT=$PWD
 JOBS=$(nproc)
-
-# Compiled objects are shared between build folders and between clones.
-export CCACHE_BASEDIR=$ROOT CCACHE_NOHASHDIR=1
 
 say() { printf '\n== %s\n' "$*"; }
 note() { printf '   %s\n' "$*"; }
@@ -30,11 +28,11 @@ run_quietly() {
   return 1
 }
 
-# configure PRESET CMAKE OPTIONS... and build PRESET TARGETS... (none: all). The tests are always part of the
-# configuration, so that whoever comes first does not settle what is built for the next.
-configure() { run_quietly "build/$1/configure.log" cmake --preset "$1" -DGYRE_BUILD_TESTS=ON "${@:2}"; }
+# configure PRESET and build PRESET TARGET...: every script configures a preset in the same way, so that what one has
+# compiled is compiled for all.
+configure() { run_quietly "build/$1/configure.log" cmake --preset "$1"; }
 build() {
   local preset=$1
   shift
-  run_quietly "build/$preset/build.log" cmake --build --preset "$preset" -j "$JOBS" ${1:+--target "$@"}
+  run_quietly "build/$preset/build.log" cmake --build --preset "$preset" -j "$JOBS" --target "$@"
 }

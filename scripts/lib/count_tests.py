@@ -80,7 +80,7 @@ def main():
     for folder in map(pathlib.Path, sys.argv[1:]):
         if not (folder / "ctest.xml").exists():
             totals["failed"] += 1
-            print(f"failed: {folder.parent.name}: its tests were not run")
+            print(f"failed: {folder.parent.name}: {folder.name}: was not run")
             continue
         for name, verdict, reason in ctest_cases(folder):
             totals[verdict] += 1

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Compiles each header by itself, with the flags of the build in BUILD_DIR. Exit code 1 if one does not compile.
-Left out are those that the build compiles so already, because a source includes them before anything else, and those
+"""Compiles each header by itself, with the flags of the build in BUILD_DIR. Exit code 1 if one does not compile, or
+brings in more than LINES lines, its own and those of all files that it includes.
+Not compiled are those that the build compiles so already, because a source includes them before anything else, and those
 called *-inl.h: Highway has them compiled once for each instruction set, by the source they serve.
 
-Usage: headers.py BUILD_DIR JOBS
+Usage: headers.py BUILD_DIR JOBS LINES
 """
 import concurrent.futures
+import functools
 import json
+import os
 import pathlib
 import re
 import shlex
@@ -50,8 +53,41 @@ def included_first(build, root):
     return first
 
 
+INCLUDE = re.compile(r'(?m)^\s*#\s*include\s+[<"]([^">]+)[>"]')
+
+
+class Weights:
+    """How many lines a header brings in: its own, and those of all files that it includes."""
+
+    def __init__(self, flags, homes):
+        self.flags, self.homes = flags, homes
+
+    @functools.cache
+    def lines_of(self, path):
+        with open(path, "rb") as file:
+            return sum(1 for _ in file)
+
+    @functools.cache
+    def files_of_others(self, name):
+        """What a header of the system or of a package brings in. -M names it in the form of a Makefile's rule."""
+        run = subprocess.run(["c++", *self.flags, "-M", "-x", "c++", "-"], input=f"#include <{name}>\n",
+                             capture_output=True, text=True)
+        return frozenset(map(os.path.realpath, run.stdout.replace("\\\n", " ").split()[2:]))
+
+    @functools.cache
+    def files_of(self, path):
+        files = {str(path)}
+        for name in INCLUDE.findall(path.read_text()):
+            own = next((home / name for home in (path.parent, *self.homes) if (home / name).exists()), None)
+            files |= self.files_of(own.resolve()) if own else self.files_of_others(name)
+        return frozenset(files)
+
+    def lines(self, path):
+        return sum(map(self.lines_of, self.files_of(path.resolve())))
+
+
 def main():
-    build, jobs = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+    build, jobs, most_lines = pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     folder = build / "headers"
     folder.mkdir(exist_ok=True)
     root = pathlib.Path.cwd()
@@ -81,6 +117,16 @@ def main():
             if not fine:
                 good = False
                 print(f"{header}: does not compile alone:\n{errors}")
+    # What tests and benchmarks include is up to them.
+    library = [header for header in listed if header.startswith(("include/", "src/"))]
+    weights = Weights(flags, [root / "include", root / "src", build / "generated"])
+    lines = [(header, weights.lines(root / header)) for header in library]
+    for header, count in lines:
+        if count > most_lines:
+            good = False
+            print(f"{header}: brings in {count} lines, {most_lines} are the most")
+    heaviest, count = max(lines, key=lambda item: item[1])
+    print(f"the heaviest header of the library, {heaviest}, brings in {count} lines")
     print(f"{len(pending)} of {len(listed)} headers compiled, a source of the build begins with each of the others")
     sys.exit(0 if good else 1)
 

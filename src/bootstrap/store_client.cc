@@ -16,7 +16,7 @@ namespace gyre {
 
 namespace {
 
-constexpr size_t kReadBytes = 64 << 10;
+constexpr size_t kClientReadBytes = 64 << 10;
 
 uint32_t MillisecondsLeft(TimePoint deadline) {
   const TimePoint now = std::chrono::steady_clock::now();
@@ -121,7 +121,7 @@ absl::StatusOr<Frame> StoreClient::ReceiveFrame(TimePoint deadline) {
     ASSIGN_OR_RETURN(std::optional<Frame> frame, decoder_.Next(bytes));
     received_.erase(0, received_.size() - bytes.size());
     if (frame) return *std::move(frame);
-    received_.resize(kReadBytes);
+    received_.resize(kClientReadBytes);
     const auto got = ReceiveSome(fd_.get(), AsMutableBytes(received_), deadline);
     received_.resize(got.ok() ? *got : 0);
     RETURN_IF_ERROR(got.status());

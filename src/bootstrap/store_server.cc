@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kBacklog = 512;
 constexpr AcceptorOptions kAcceptorOptions{.max_pending = 256, .handshake_timeout = std::chrono::seconds(5)};
-constexpr size_t kReadBytes = 64 << 10;
+constexpr size_t kServerReadBytes = 64 << 10;
 constexpr size_t kMaxUnsent = 1 << 20;  // a client that does not read is read no more until it does
 constexpr auto kLinger = std::chrono::seconds(2);
 
@@ -195,7 +195,7 @@ class StoreServer::Service {
   std::map<Id, Connection> connections_;
   Id next_id_ = 1;
   int64_t refusals_told_ = 0;
-  std::string buffer_ = std::string(kReadBytes, '\0');
+  std::string buffer_ = std::string(kServerReadBytes, '\0');
   std::atomic<bool> stop_ = false;
   std::thread thread_;
 };

@@ -151,4 +151,8 @@ RankCounts Displacements(std::span<const int64_t> counts) {
   return begins;
 }
 
+int64_t LongestOf(std::span<const int64_t> counts) {
+  return *std::ranges::max_element(counts);
+}
+
 }  // namespace gyre::internal

@@ -80,4 +80,7 @@ using RankCounts = absl::InlinedVector<int64_t, 8>;
 // Where each of consecutive segments begins.
 RankCounts Displacements(std::span<const int64_t> counts);
 
+// The largest of `counts`. REQUIRES: there is one
+int64_t LongestOf(std::span<const int64_t> counts);
+
 }  // namespace gyre::internal

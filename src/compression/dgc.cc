@@ -14,14 +14,6 @@ namespace gyre::compression {
 
 namespace {
 
-PayloadKind DenseKind(ValueType values) {
-  switch (values) {
-    case ValueType::kF16: return PayloadKind::kF16;
-    case ValueType::kBF16: return PayloadKind::kBF16;
-    default: return PayloadKind::kF32;
-  }
-}
-
 // The number of elements, or -1 if that is negative or too many.
 int64_t CountOf(std::span<const int64_t> shape) {
   int64_t count = 1;
@@ -104,9 +96,9 @@ absl::Status DgcTensor::EncodeTo(std::span<const float> gradient, float* cleared
 // Momentum that has all been sent is as fresh as that of a dense optimizer: u stays.
 void DgcTensor::EncodeAll(const Accumulation& arrays, std::vector<std::byte>& out) {
   if (count_ > 0) non_finite_ += Accumulate(arrays, 0, count_);
-  out.resize(kPayloadHeaderBytes + static_cast<size_t>(QuantizedBytes(DenseKind(options_.values), count_)));
-  StoreHeader(out.data(), {DenseKind(options_.values), 0, count_});
-  Quantize(DenseKind(options_.values), nullptr, v_.data(), count_, 0, out.data() + kPayloadHeaderBytes);
+  out.resize(kPayloadHeaderBytes + static_cast<size_t>(QuantizedBytes(DenseKindOf(options_.values), count_)));
+  StoreHeader(out.data(), {DenseKindOf(options_.values), 0, count_});
+  Quantize(DenseKindOf(options_.values), nullptr, v_.data(), count_, 0, out.data() + kPayloadHeaderBytes);
 }
 
 void DgcTensor::EncodeLargest(const Accumulation& arrays, std::vector<std::byte>& out) {

@@ -84,6 +84,14 @@ uint32_t RangeAt(int64_t base, int64_t count) {
 
 }  // namespace
 
+PayloadKind DenseKindOf(ValueType values) {
+  switch (values) {
+    case ValueType::kF16: return PayloadKind::kF16;
+    case ValueType::kBF16: return PayloadKind::kBF16;
+    default: return PayloadKind::kF32;
+  }
+}
+
 void EncodeSparse(std::span<const uint32_t> indices, std::span<float> values, int64_t count,
                   const SparseOptions& options, std::vector<std::byte>& out) {
   out.resize(kPayloadHeaderBytes);

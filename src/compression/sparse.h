@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "compression/payload.h"
 #include "gyre/compression.h"
 
 namespace gyre::compression {
@@ -16,6 +17,9 @@ struct SparseOptions {
   ValueType values = ValueType::kF32;
   double link_bytes_per_second = 1.25e9;  // chooses the index codes; infinite: the quickest to decode
 };
+
+// The dense payload whose elements are as wide as `values`.
+PayloadKind DenseKindOf(ValueType values);
 
 // Replaces `out` by the payload of elements `indices` of a tensor of `count` elements. `indices` ascend strictly and
 // are < count < 2^32. `values` are those elements; each is left as what its receiver will not get of it: value minus

@@ -14,14 +14,6 @@ namespace gyre::compression {
 
 namespace {
 
-PayloadKind DenseKind(ValueType values) {
-  switch (values) {
-    case ValueType::kF16: return PayloadKind::kF16;
-    case ValueType::kBF16: return PayloadKind::kBF16;
-    default: return PayloadKind::kF32;
-  }
-}
-
 // Calls `visit` with each place in [begin, end) that is not 0, ascending. Of sums few are: blocks of zeros are passed
 // over, of either sign.
 template <typename Visit>
@@ -111,7 +103,7 @@ void RegionSum::Encode(const SparseOptions& options, std::vector<std::byte>& out
     values_.push_back(sum_[i]);
   });
   const auto count = static_cast<int64_t>(sum_.size());
-  const PayloadKind dense = DenseKind(options.values);
+  const PayloadKind dense = DenseKindOf(options.values);
   const size_t dense_bytes = kPayloadHeaderBytes + static_cast<size_t>(QuantizedBytes(dense, count));
   EncodeSparse(positions_, values_, count, options, out);
   if (out.size() <= dense_bytes) {

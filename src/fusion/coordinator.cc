@@ -12,20 +12,16 @@ namespace gyre::internal {
 
 namespace {
 
+std::string TensorName(const std::string& name, const NamedSignature& signature) {
+  return absl::StrCat("tensor ", Quoted(name, signature));
+}
+
 // After how much of an operation's time it is worth a warning that it still waits.
 constexpr int kPartOfTimeout = 4;
 constexpr std::chrono::seconds kLongestPatience{10};
 
-std::string Named(const std::string& name, const NamedSignature& signature) {
-  return absl::StrCat("tensor '", name, "' (", Describe(signature), ")");
-}
-
 std::string Ranks(const std::vector<int32_t>& ranks) {
   return absl::StrJoin(ranks, ", ", [](std::string* out, int32_t rank) { absl::StrAppend(out, "rank ", rank); });
-}
-
-bool Contains(const std::vector<int32_t>& ranks, int rank) {
-  return std::ranges::find(ranks, rank) != ranks.end();
 }
 
 }  // namespace
@@ -150,7 +146,7 @@ void Coordinator::Resolve(const std::string& name) {
   }
   for (const std::string& member : names) {
     if (absl::Status why = WhyNotWithout(entries_.at(member)); !why.ok()) {
-      return Fail(member, Annotate(why, Named(member, entries_.at(member).signature)));
+      return Fail(member, Annotate(why, TensorName(member, entries_.at(member).signature)));
     }
   }
   if (!Freeze(names[0])) Run(names);
@@ -161,7 +157,7 @@ absl::Status Coordinator::WhyNotWithout(const Entry& entry) const {
   const NamedSignature& signature = entry.signature;
   const std::vector<int32_t> absent = Missing(entry, true);
   if (absent.empty()) return absl::OkStatus();
-  if (signature.kind == NamedKind::kBroadcast && Contains(absent, signature.root)) {
+  if (signature.kind == NamedKind::kBroadcast && std::ranges::find(absent, signature.root) != absent.end()) {
     return absl::InvalidArgumentError(absl::StrCat("its root, rank ", signature.root, ", has joined"));
   }
   for (const int32_t rank : absent) {
@@ -271,7 +267,8 @@ bool Coordinator::PayDebt(int from, const std::string& name) {
   const auto it = debts_.find(name);
   if (it == debts_.end()) return false;
   std::vector<Debt>& debts = it->second;
-  const auto debt = std::ranges::find_if(debts, [&](const Debt& one) { return Contains(one.ranks, from); });
+  const auto debt = std::ranges::find_if(
+      debts, [&](const Debt& one) { return std::ranges::find(one.ranks, from) != one.ranks.end(); });
   if (debt == debts.end()) return false;
   DecideFailure(name, debt->status, {from});
   std::erase(debt->ranks, from);
@@ -309,9 +306,9 @@ std::string Coordinator::WhoIsMissing(const std::string& name) const {
     const std::vector<int32_t> missing = Missing(entry, false);
     if (missing.empty()) continue;
     const std::string of_group = member == name ? "" : absl::StrCat(" of the group of '", name, "'");
-    return absl::StrCat(Named(member, entry.signature), of_group, " was not submitted by ", Ranks(missing));
+    return absl::StrCat(TensorName(member, entry.signature), of_group, " was not submitted by ", Ranks(missing));
   }
-  return absl::StrCat(Named(name, entries_.at(name).signature), " was not followed by the rest of its group");
+  return absl::StrCat(TensorName(name, entries_.at(name).signature), " was not followed by the rest of its group");
 }
 
 void Coordinator::FindDeadline() {

@@ -131,6 +131,10 @@ std::string Describe(const NamedSignature& signature) {
                       absl::Hex(signature.group));
 }
 
+std::string Quoted(const std::string& name, const NamedSignature& signature) {
+  return absl::StrCat("'", name, "' (", Describe(signature), ")");
+}
+
 uint64_t GroupOf(const std::vector<std::string>& names) {
   const std::string bytes = Written([&](WireWriter& writer) {
     for (const std::string& name : names) writer.Text(name);

@@ -47,6 +47,9 @@ bool Agree(const NamedSignature& one, const NamedSignature& other);
 // "allreduce(f32, 1000 elements, sum)", with all that could differ.
 std::string Describe(const NamedSignature& signature);
 
+// The name in quotes, and its description.
+std::string Quoted(const std::string& name, const NamedSignature& signature);
+
 // Identifies a group by its names, in order; never 0.
 uint64_t GroupOf(const std::vector<std::string>& names);
 

@@ -11,18 +11,10 @@ namespace gyre::internal {
 
 namespace {
 
-std::string Named(const std::string& name, const NamedSignature& signature) {
-  return absl::StrCat("'", name, "' (", Describe(signature), ")");
-}
-
-std::string Named(const NamedStep& step) {
+std::string TensorNames(const NamedStep& step) {
   const std::string& first = step.parts.front().call.name;
   if (step.parts.size() == 1) return absl::StrCat("tensor '", first, "'");
   return absl::StrCat("tensors '", first, "' to '", step.parts.back().call.name, "' of a group");
-}
-
-bool Contains(const std::vector<int32_t>& ranks, int rank) {
-  return std::ranges::find(ranks, rank) != ranks.end();
 }
 
 }  // namespace
@@ -55,11 +47,11 @@ void Negotiator::Notice(const std::string& name, const NamedSignature& signature
   if (!unfit_.empty()) return;
   const auto place = places_.find(name);
   if (place == places_.end()) {
-    unfit_ = Named(name, signature);
+    unfit_ = Quoted(name, signature);
     return;
   }
   const NamedCall& call = order_[place->second];
-  if (!Fits(signature, call)) unfit_ = absl::StrCat(Named(name, signature), ", which was ", Describe(call.signature));
+  if (!Fits(signature, call)) unfit_ = absl::StrCat(Quoted(name, signature), ", which was ", Describe(call.signature));
 }
 
 bool Negotiator::Fits(const NamedSignature& signature, const NamedCall& call) const {
@@ -187,7 +179,7 @@ bool Negotiator::AddPart(NamedStep& step, NamedCall call) {
     cycles_.Reset();
   }
   NamedPart part{.call = std::move(call)};
-  if (!Contains(step.absent, rank_)) {
+  if (std::ranges::find(step.absent, rank_) == step.absent.end()) {
     const auto it = pending_.find(part.call.name);
     if (it == pending_.end() || !it->second.reported) {
       End(absl::InternalError(
@@ -202,7 +194,8 @@ bool Negotiator::AddPart(NamedStep& step, NamedCall call) {
 
 void Negotiator::Fail(const Decision& decision) {
   cycles_.Reset();
-  if (Contains(decision.ranks, rank_)) EndOne(decision.name, absl::Status(decision.code, decision.text));
+  if (std::ranges::find(decision.ranks, rank_) != decision.ranks.end())
+    EndOne(decision.name, absl::Status(decision.code, decision.text));
 }
 
 void Negotiator::OnStepEnded(const absl::Status& status) {
@@ -210,7 +203,7 @@ void Negotiator::OnStepEnded(const absl::Status& status) {
   const NamedStep step = *std::exchange(running_, std::nullopt);
   const bool may_differ = step.kind != NamedStep::Kind::kRun;
   if (!status.ok() && !(may_differ && absl::IsInvalidArgument(status))) {
-    return End(step.parts.empty() ? status : Annotate(status, Named(step)));
+    return End(step.parts.empty() ? status : Annotate(status, TensorNames(step)));
   }
   if (may_differ && (!status.ok() || step.kind == NamedStep::Kind::kDeviate)) return Thaw();
   for (const NamedPart& part : step.parts) {
@@ -288,7 +281,7 @@ NamedStep Negotiator::Deviate(const std::string& why) {
   const NamedCall& next = frontier();
   if (!why.empty()) {
     deviation_ =
-        absl::StrCat("rank ", rank_, " ", why, " where the frozen order has ", Named(next.name, next.signature));
+        absl::StrCat("rank ", rank_, " ", why, " where the frozen order has ", Quoted(next.name, next.signature));
     stall_untold_ = unreported_ = true;
   }
   return {.kind = NamedStep::Kind::kDeviate, .parts = {}, .absent = {}};
@@ -317,7 +310,7 @@ void Negotiator::Tick(TimePoint now) {
   if (blocked_since_ == TimePoint::max()) blocked_since_ = now;
   if (now - blocked_since_ < hold_) return;
   const auto first = std::ranges::min_element(pending_, {}, [](const auto& item) { return item.second.ticket; });
-  unfit_ = Named(first->first, first->second.signature);
+  unfit_ = Quoted(first->first, first->second.signature);
 }
 
 TimePoint Negotiator::deadline() const {

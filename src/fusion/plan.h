@@ -13,6 +13,9 @@
 
 namespace gyre::fusion {
 
+// The most elements a gradient may have, so that every plan can be saved.
+inline constexpr int64_t kMostElements = int64_t{1} << 40;
+
 // What a planner knows of a gradient.
 struct TensorInfo {
   std::string name;

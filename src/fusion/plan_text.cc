@@ -23,7 +23,6 @@ namespace {
 
 // No sum of so many tensors of so many elements leaves 64 bits.
 constexpr int64_t kMostTensors = 1 << 20;
-constexpr int64_t kMostElements = int64_t{1} << 40;
 constexpr int64_t kMostTurns = 2 * kMostTensors;
 
 absl::Status Bad(absl::string_view what) {

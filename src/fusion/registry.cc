@@ -13,9 +13,6 @@ namespace gyre::fusion {
 
 namespace {
 
-// As many as a saved plan may say, so that every plan can be saved.
-constexpr int64_t kMostElements = int64_t{1} << 40;
-
 // Of a line of Describe: "name"<tab>signature.
 std::pair<absl::string_view, absl::string_view> SplitLine(absl::string_view line) {
   return absl::StrSplit(line, absl::MaxSplits('\t', 1));

@@ -87,8 +87,8 @@ absl::Status RuntimeState::Connect(const Environment& environment, TimePoint dea
   // of their own on the same machine, may be waiting for this very CPU.
   const bool spin = config_.spin.value_or(!crowded_ && interconnect_ == nullptr);
   progress_ = std::make_shared<Progress>(node_, spin ? shm::WaitPolicy::Spinning() : shm::WaitPolicy::Crowded());
-  logger_->debug("rank {} of {} joined by {}; {}", rank, size, membership_->launcher(),
-                 spin ? "waits spin" : "waits yield");
+  logger_.Debug(absl::StrCat("rank ", rank, " of ", size, " joined by ", membership_->launcher(), "; ",
+                             spin ? "waits spin" : "waits yield"));
   return absl::OkStatus();
 }
 
@@ -100,7 +100,7 @@ absl::Status RuntimeState::ComeBack() {
   hosts_.assign(1, 0);
   RETURN_IF_ERROR(StartNode(std::move(own), {}, {}));
   progress_ = std::make_shared<Progress>(node_, shm::WaitPolicy::Crowded());
-  logger_->debug("rank {} of {} came back alone", job_.rank, job_.size);
+  logger_.Debug(absl::StrCat("rank ", job_.rank, " of ", job_.size, " came back alone"));
   return absl::OkStatus();
 }
 

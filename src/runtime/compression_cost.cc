@@ -14,8 +14,8 @@ namespace gyre::internal {
 
 namespace {
 
-constexpr double kFloat = sizeof(float);
-constexpr double kEntryBytes = 6;  // a position and a value of a sparse payload, rather more than less
+constexpr double kDenseEntryBytes = sizeof(float);
+constexpr double kSparseEntryBytes = 6;  // a position and a value of a sparse payload, rather more than less
 
 struct Share {
   double operator()(const NoCompression& /*none*/) const { return 1; }
@@ -26,9 +26,9 @@ struct Share {
   double operator()(const Int4& /*none*/) const { return 0.129; }
   double operator()(const Sign& /*none*/) const { return 0.036; }
   double operator()(const Ternary& /*none*/) const { return 0.16; }  // of both rounds: 0.067 and 0.254
-  double operator()(const TopK& top) const { return (1 - top.sparsity) * kEntryBytes / kFloat; }
+  double operator()(const TopK& top) const { return (1 - top.sparsity) * kSparseEntryBytes / kDenseEntryBytes; }
   double operator()(const RandomK& random) const { return 1 - random.sparsity; }
-  double operator()(const Dgc& dgc) const { return (1 - dgc.sparsity) * kEntryBytes / kFloat; }
+  double operator()(const Dgc& dgc) const { return (1 - dgc.sparsity) * kSparseEntryBytes / kDenseEntryBytes; }
   double operator()(const PowerSgd& power) const {
     return static_cast<double>(power.rank * (rows + columns)) / static_cast<double>(rows * columns);
   }
@@ -62,7 +62,8 @@ double PayloadShare(const Compression& compression, int64_t rows, int64_t column
 
 double CompressedSeconds(const Compression& compression, int64_t covered, int64_t plain, double share,
                          const CodecSpeed& speed, const NetworkShape& network) {
-  const double bytes = static_cast<double>(covered) * kFloat * share, rest = static_cast<double>(plain) * kFloat;
+  const double bytes = static_cast<double>(covered) * kDenseEntryBytes * share,
+               rest = static_cast<double>(plain) * kDenseEntryBytes;
   const double elements = static_cast<double>(covered), ranks = network.ranks;
   const double elsewhere = ranks - network.most_local;  // ranks that are not on the largest host
   if (std::holds_alternative<PowerSgd>(compression)) {
@@ -74,10 +75,10 @@ double CompressedSeconds(const Compression& compression, int64_t covered, int64_
     if (SplitsSums(compression, network.ranks, network.most_gathered)) {
       // Two alltoalls and two allgathers: an entry goes to who adds it up, and the sum, of all ranks' choices, to all.
       // For a global choice a third allgather, of little.
-      const double chosen = share * kFloat / kEntryBytes;
+      const double chosen = share * kDenseEntryBytes / kSparseEntryBytes;
       const double left =
           IsGlobal(compression) ? std::min(chosen, 1.0) : compression::UnionDensity(chosen, network.ranks);
-      const double sums = elements * std::min(kFloat, kEntryBytes * left);
+      const double sums = elements * std::min(kDenseEntryBytes, kSparseEntryBytes * left);
       const double gathers = IsGlobal(compression) ? 3 : 2;
       const double latency = network.latency * (2 * network.hosts + gathers * std::bit_width(unsigned(network.hosts)));
       const double scattered = network.most_local * elsewhere / ranks * bytes;

@@ -143,7 +143,7 @@ bool Conductor::Check(TimePoint now) {
   }
   if (coordinator_) {
     coordinator_->Tick(now);
-    for (const std::string& late : coordinator_->TakeWarnings()) state_->runtime().logger()->warn("{}", late);
+    for (const std::string& late : coordinator_->TakeWarnings()) state_->runtime().logger().Warn(late);
   }
   negotiator_.Tick(now);
   Advance();

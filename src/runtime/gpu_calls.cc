@@ -79,9 +79,9 @@ void GpuCalls::SayWhyNotNccl(std::span<const GpuOffer> offers) const {
 void GpuCalls::SayWhyByHost(const std::string& why) const {
   if (!runtime_->gpus().IsNews(why)) return;
   const bool between_hosts = carrier_ == GpuCarrier::kHierarchical;
-  runtime_->logger()->log(host_.rank() == 0 ? spdlog::level::warn : spdlog::level::info,
-                          "collectives of tensors on GPUs go through the host's memory{}: {}",
-                          between_hosts ? " between hosts" : "", why);
+  const std::string text = absl::StrCat("collectives of tensors on GPUs go through the host's memory",
+                                        between_hosts ? " between hosts" : "", ": ", why);
+  host_.rank() == 0 ? runtime_->logger().Warn(text) : runtime_->logger().Info(text);
 }
 
 // Of the ranks of this host, or of those of `team`. Null: staged_ does it.

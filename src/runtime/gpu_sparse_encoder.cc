@@ -18,7 +18,7 @@ namespace {
 using device::kernels::SparseDecoding;
 using device::kernels::SparseValues;
 
-constexpr int64_t kFloat = sizeof(float);
+constexpr int64_t kValueBytes = sizeof(float);
 constexpr auto kRandomHeader = int64_t{compression::kRandomHeaderBytes};
 constexpr double kSomeSparsity = 0.999;  // of memory for steps that never come
 
@@ -150,8 +150,8 @@ absl::StatusOr<GpuSparseEncoder::Table> GpuSparseEncoder::Upload(const std::vect
 
 GpuSparseEncoder::Places GpuSparseEncoder::PlacesOf(const ExchangePart& part, const Known& known) const {
   Places places;
-  places.kept = Aligned(known.plain_count * kFloat);
-  places.sizes = places.kept + (known.plain_kept != nullptr ? Aligned(known.plain_count * kFloat) : 0);
+  places.kept = Aligned(known.plain_count * kValueBytes);
+  places.sizes = places.kept + (known.plain_kept != nullptr ? Aligned(known.plain_count * kValueBytes) : 0);
   places.end = places.sizes + Aligned(std::ssize(known.covered) * int64_t{sizeof(uint64_t)});
   for (const size_t i : known.covered) {
     places.payloads.push_back(places.end);
@@ -163,7 +163,7 @@ GpuSparseEncoder::Places GpuSparseEncoder::PlacesOf(const ExchangePart& part, co
 // Of its payload; exactly so many where elements are drawn by lot.
 int64_t GpuSparseEncoder::MostBytes(int tensor) const {
   const int64_t wanted = Wanted(tensor);
-  if (random_) return kRandomHeader + wanted * kFloat;
+  if (random_) return kRandomHeader + wanted * kValueBytes;
   const int64_t count = settings().tensors[static_cast<size_t>(tensor)].count;
   return device::MostSparseBytes(count, sampled_ ? std::min(2 * wanted, count) : wanted, values_);
 }
@@ -378,7 +378,7 @@ absl::Status GpuSparseEncoder::CheckFaults() {
 absl::Status GpuSparseEncoder::DeliverPlain(const ExchangePart& part, const PlainPart& plain) {
   const Known& known = known_.at(part.tensors);
   if (known.plain == nullptr) return absl::OkStatus();
-  const int64_t bytes = known.plain_count * kFloat, kept = Aligned(bytes);
+  const int64_t bytes = known.plain_count * kValueBytes, kept = Aligned(bytes);
   const bool keeps = known.plain_kept != nullptr;
   RETURN_IF_ERROR(plain_results_->Resize(keeps ? 2 * kept : kept));
   std::memcpy(plain_results_->here(), plain.elements(0).data(), static_cast<size_t>(bytes));

@@ -10,6 +10,10 @@
 
 namespace gyre::internal {
 
+std::string NameOfDevice(const Device& device) {
+  return device.on_gpu() ? absl::StrCat("GPU ", device.gpu) : "the host";
+}
+
 absl::StatusOr<std::shared_ptr<void>> AllocateOn(const std::shared_ptr<device::GpuAllocator>& memory, int64_t bytes) {
   ASSIGN_OR_RETURN(void* const piece, memory->Allocate(bytes));
   return std::shared_ptr<void>(piece, [memory](void* freed) { memory->Free(freed); });

@@ -16,6 +16,7 @@
 #include "collectives/staged/factory.h"
 #include "device/gpu.h"
 #include "device/gpu_allocator.h"
+#include "gyre/tensor.h"
 #include "transport/shm/arena.h"
 
 namespace gyre {
@@ -24,6 +25,9 @@ class Runtime;
 }  // namespace gyre
 
 namespace gyre::internal {
+
+// "GPU 1", or "the host".
+std::string NameOfDevice(const Device& device);
 
 // One of them, and what goes with it.
 struct OpenedGpu {

@@ -26,7 +26,7 @@ std::string Names(const std::vector<fusion::TensorInfo>& tensors, const std::vec
 
 // After how much of a call's time it is worth a warning that it still waits, and how often.
 constexpr int kPartOfTimeout = 4;
-constexpr std::chrono::seconds kLongest{10}, kBetweenWarnings{60};
+constexpr std::chrono::seconds kLongestWait{10}, kBetweenWarnings{60};
 
 }  // namespace
 
@@ -276,12 +276,12 @@ bool GradientStep::Check(TimePoint now) {
 // Names who is late, long before the deadline does.
 void GradientStep::WarnIfLate(TimePoint now) {
   if (waits_since_ == TimePoint{}) waits_since_ = now;
-  const Duration late = std::min<std::chrono::milliseconds>(settings_.timeout / kPartOfTimeout, kLongest);
+  const Duration late = std::min<std::chrono::milliseconds>(settings_.timeout / kPartOfTimeout, kLongestWait);
   if (now - waits_since_ < late || now < quiet_until_) return;
   quiet_until_ = now + kBetweenWarnings;
   const std::string what = call_ == nullptr ? absl::StrCat("step ", number_, ", ", Absent()) : Awaited();
-  communicator_.runtime().logger()->warn("{}, for {:.3g} s", what,
-                                         std::chrono::duration<double>(now - waits_since_).count());
+  const double seconds = std::chrono::duration<double>(now - waits_since_).count();
+  communicator_.runtime().logger().Warn(absl::StrFormat("%s, for %.3g s", what, seconds));
 }
 
 // What the call in course waits for; of a compressed one, or of rows, nobody can say.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "net/interfaces.h"
 #include "net/rdma_ports.h"
@@ -134,7 +135,7 @@ absl::Status Interconnect::Choose(const std::vector<std::string>& contacts, cons
   }
   ASSIGN_OR_RETURN(carrier_, AgreeOnCarrier(offers_, names));
   if (!carrier_.ucx) {
-    logger_->debug("data between hosts go by TCP: {}", carrier_.why);
+    logger_.Debug(absl::StrCat("data between hosts go by TCP: ", carrier_.why));
     ucx_.reset();  // nothing has been told of it yet
   }
   return absl::OkStatus();
@@ -151,8 +152,8 @@ absl::Status Interconnect::FitLinks(Membership& membership, std::span<const Plac
     reports.push_back(std::move(report));
   }
   ASSIGN_OR_RETURN(const PathModel model, Judge(reports, !forced.nominal));
-  logger_->debug("between hosts: {:.1f} us, {:.2f} Gbit/s, {:.1f} GB/s reduced", model.latency * 1e6,
-                 model.bytes_per_second * 8e-9, model.reduced_per_second * 1e-9);
+  logger_.Debug(absl::StrFormat("between hosts: %.1f us, %.2f Gbit/s, %.1f GB/s reduced", model.latency * 1e6,
+                                model.bytes_per_second * 8e-9, model.reduced_per_second * 1e-9));
   selector_ = std::make_shared<Selector>(model, forced);
   return absl::OkStatus();
 }
@@ -192,20 +193,20 @@ absl::StatusOr<PathModel> Interconnect::Judge(const std::vector<NetworkReport>& 
   const std::string against = CaseAgainstUcx(reports, model, by_tcp);
   if (carrier_.forced) {
     if (node_->rank() == *carrier_.without_rdma) {
-      logger_->warn("GYRE_BACKEND=ucx, but this rank has {}; between hosts: {}",
-                    offers_[static_cast<size_t>(node_->rank())].why_not_rdma,
-                    !measured         ? "nothing was measured"
-                    : against.empty() ? Compared(model, by_tcp)
-                                      : against);
+      logger_.Warn(absl::StrCat("GYRE_BACKEND=ucx, but this rank has ",
+                                offers_[static_cast<size_t>(node_->rank())].why_not_rdma, "; between hosts: ",
+                                !measured         ? "nothing was measured"
+                                : against.empty() ? Compared(model, by_tcp)
+                                                  : against));
     }
     return model;
   }
   carrier_.ucx = against.empty();
   if (node_->rank() == 0) {
-    logger_->info("data between hosts go by {}: {}", carrier_.ucx ? "UCX" : "TCP",
-                  carrier_.ucx
-                      ? absl::StrCat(carrier_.why, measured ? "; " : "", measured ? Compared(model, by_tcp) : "")
-                      : against);
+    logger_.Info(absl::StrCat(
+        "data between hosts go by ", carrier_.ucx ? "UCX: " : "TCP: ",
+        carrier_.ucx ? absl::StrCat(carrier_.why, measured ? "; " : "", measured ? Compared(model, by_tcp) : "")
+                     : against));
   }
   if (carrier_.ucx) return model;
   ucx_->Close();

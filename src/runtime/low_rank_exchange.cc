@@ -18,10 +18,10 @@ using compression::PowerSgdFactors;
 using device::kernels::LowRankMatrix;
 using device::kernels::LowRankPass;
 
-constexpr auto kFloat = int64_t{sizeof(float)};
+constexpr auto kFactorBytes = int64_t{sizeof(float)};
 
 std::span<float> FloatsHere(Parcel& parcel) {
-  return {reinterpret_cast<float*>(parcel.here()), static_cast<size_t>(parcel.size() / kFloat)};
+  return {reinterpret_cast<float*>(parcel.here()), static_cast<size_t>(parcel.size() / kFactorBytes)};
 }
 float* FloatsThere(Parcel& parcel) {
   return reinterpret_cast<float*>(parcel.there());
@@ -127,9 +127,9 @@ class LowRankExchange final : public CompressedExchange {
       p += factors.p_size();
       q += factors.q().size();
     }
-    RETURN_IF_ERROR(start_->Resize(static_cast<int64_t>(q) * kFloat));
-    RETURN_IF_ERROR(first_->Resize(static_cast<int64_t>(p) * kFloat));
-    return second_->Resize(static_cast<int64_t>(q) * kFloat);
+    RETURN_IF_ERROR(start_->Resize(static_cast<int64_t>(q) * kFactorBytes));
+    RETURN_IF_ERROR(first_->Resize(static_cast<int64_t>(p) * kFactorBytes));
+    return second_->Resize(static_cast<int64_t>(q) * kFactorBytes);
   }
 
   absl::StatusOr<Call> AverageP() {
@@ -190,7 +190,7 @@ class LowRankExchange final : public CompressedExchange {
   absl::StatusOr<Call> Average(Parcel& parcel) {
     RETURN_IF_ERROR(parcel.Bring());
     sent_bytes_ += parcel.size();
-    const TensorView floats(parcel.here(), parcel.size() / kFloat, DType::kF32);
+    const TensorView floats(parcel.here(), parcel.size() / kFactorBytes, DType::kF32);
     return Call{.kind = CallKind::kAllReduce, .in = floats, .out = floats, .op = ReduceOp::kAverage};
   }
 

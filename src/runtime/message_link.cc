@@ -15,7 +15,7 @@ namespace {
 constexpr CallOptions kForever{.timeout = std::chrono::hours(24 * 365 * 10)};
 
 // Longer than any list of names; a longer one is a defect, not a message.
-constexpr uint32_t kLongest = uint32_t{1} << 30;
+constexpr uint32_t kLongestMessage = uint32_t{1} << 30;
 
 TensorView BytesOf(std::string& bytes, size_t from) {
   return {bytes.data() + from, static_cast<int64_t>(bytes.size() - from), DType::kU8};
@@ -50,7 +50,7 @@ std::optional<absl::StatusOr<std::string>> MessageLink::Poll() {
   if (!in_rest_) {
     uint32_t length = 0;
     std::memcpy(&length, frame_.data(), sizeof(length));
-    if (length > kLongest) {
+    if (length > kLongestMessage) {
       listening_ = false;
       return absl::DataLossError("a message about named operations has an impossible length");
     }

@@ -21,7 +21,7 @@ namespace gyre::internal {
 
 namespace {
 
-constexpr std::chrono::seconds kPatience(1);
+constexpr std::chrono::seconds kRequestTimeout(1);
 constexpr size_t kLongestRequest = 4096;
 constexpr int kPauseMs = 100;
 
@@ -55,7 +55,7 @@ std::string HttpResponse(const std::string& request_line, const std::function<st
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const Endpoint& endpoint,
                                                                     std::function<std::string()> text) {
   ASSIGN_OR_RETURN(UniqueFd listener,
-                   ListenTcp(endpoint, 16, DeadlineAfter(std::chrono::steady_clock::now(), kPatience)));
+                   ListenTcp(endpoint, 16, DeadlineAfter(std::chrono::steady_clock::now(), kRequestTimeout)));
   ASSIGN_OR_RETURN(const Endpoint bound, LocalEndpoint(listener.get()));
   RETURN_IF_ERROR(SetNonBlocking(listener.get(), true));
   UniqueFd stop(eventfd(0, EFD_CLOEXEC));
@@ -88,7 +88,7 @@ void MetricsServer::Serve() {
 }
 
 void MetricsServer::Answer(int fd) const {
-  const TimePoint deadline = DeadlineAfter(std::chrono::steady_clock::now(), kPatience);
+  const TimePoint deadline = DeadlineAfter(std::chrono::steady_clock::now(), kRequestTimeout);
   const std::string request = ReceiveRequest(fd, deadline);
   const std::string response = HttpResponse(request.substr(0, request.find("\r\n")), text_);
   // A client that does not take the answer goes without.

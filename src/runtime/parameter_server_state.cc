@@ -20,10 +20,6 @@ namespace {
 
 constexpr int64_t kMostRetained = 4096;
 
-std::string PlaceOf(const Device& device) {
-  return device.gpu != -1 ? absl::StrCat("GPU ", device.gpu) : std::string("the host");
-}
-
 }  // namespace
 
 ParameterServerClient::State::State(ps::ClientOptions options, const ParameterServerOptions& given,
@@ -170,8 +166,8 @@ absl::Status ParameterServerClient::State::Give(int index, std::span<const float
     return absl::InvalidArgumentError(absl::StrCat(NameOf(index), " was given on ", internal::kPerThreadText));
   }
   if (device.gpu != tensor.device.gpu) {
-    return absl::InvalidArgumentError(absl::StrCat(NameOf(index), " was given on ", PlaceOf(device),
-                                                   "; its weights are on ", PlaceOf(tensor.device)));
+    return absl::InvalidArgumentError(absl::StrCat(NameOf(index), " was given on ", internal::NameOfDevice(device),
+                                                   "; its weights are on ", internal::NameOfDevice(tensor.device)));
   }
   if (device.on_gpu()) return on_gpu_->Give(tensor.on_gpu, gradient, device.stream);
   std::ranges::copy(gradient, this->gradient(index).begin());

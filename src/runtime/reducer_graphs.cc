@@ -43,9 +43,9 @@ absl::Status GradientReducer::State::CaptureGraphs(StepSummary& summary) {
     if (!failed.ok()) return Annotate(failed.status(), what);
     ++summary.control_messages;
     if (failed->has_value()) {
-      ranks_->runtime().logger()->warn(
-          "{}: gradients go without graphs: {}", what,
-          own.ok() ? absl::StrCat("rank ", **failed, " cannot capture them") : own.ToString());
+      ranks_->runtime().logger().Warn(
+          absl::StrCat(what, ": gradients go without graphs: ",
+                       own.ok() ? absl::StrCat("rank ", **failed, " cannot capture them") : own.ToString()));
       return absl::OkStatus();
     }
     if (next == parts.end()) break;

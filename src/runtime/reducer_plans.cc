@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "runtime/reducer_agreement.h"
 #include "runtime/reducer_planning.h"
@@ -111,9 +112,9 @@ void GradientReducer::State::Settle() {
   need_times_.reset();
   tuning_.reset();
   if (communicator_->rank() != 0) return;
-  ranks_->runtime().logger()->debug(
-      "planned {} buckets, the last one of {} bytes; a bucket takes {:.3g} s, a byte {:.3g} s", plan_.buckets.size(),
-      plan_.buckets.empty() ? 0 : plan_.buckets.back().bytes(), cost_.seconds_per_bucket, cost_.seconds_per_byte);
+  ranks_->runtime().logger().Debug(absl::StrFormat(
+      "planned %d buckets, the last one of %d bytes; a bucket takes %.3g s, a byte %.3g s", plan_.buckets.size(),
+      plan_.buckets.empty() ? 0 : plan_.buckets.back().bytes(), cost_.seconds_per_bucket, cost_.seconds_per_byte));
 }
 
 // --- Trying others ---

@@ -12,6 +12,7 @@
 #include "fusion/arithmetic.h"
 #include "fusion/layout.h"
 #include "runtime/gpu_codec_device.h"
+#include "runtime/gpus.h"
 #include "runtime/reducer_agreement.h"
 
 namespace gyre {
@@ -21,10 +22,6 @@ namespace {
 // A tensor of so many bytes is reduced by a call of its own, within a host: if it lives in the program's memory, that
 // costs less than a copy to its bucket and back. Between hosts calls are fewer and larger.
 constexpr int64_t kOwnCallBytes = 512 << 10;
-
-std::string PlaceOf(const Device& device) {
-  return device.on_gpu() ? absl::StrCat("GPU ", device.gpu) : "the host";
-}
 
 double Seconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
@@ -57,7 +54,8 @@ absl::Status GradientReducer::State::CheckRegistration(std::string_view name, co
   }
   if (!devices_.empty() && devices_[0].gpu != device.gpu) {
     return absl::InvalidArgumentError(absl::StrCat("gradient \"", absl::CHexEscape(ToAbsl(name)), "\" is on ",
-                                                   PlaceOf(device), ", those before it on ", PlaceOf(devices_[0])));
+                                                   internal::NameOfDevice(device), ", those before it on ",
+                                                   internal::NameOfDevice(devices_[0])));
   }
   return absl::OkStatus();
 }
@@ -211,7 +209,7 @@ std::vector<std::byte> GradientReducer::State::SaveCompression() const {
   if (compressor_ == nullptr) return {};
   auto saved = compressor_->Save();
   if (saved.ok()) return *std::move(saved);
-  ranks_->runtime().logger()->error("compression state was not saved: {}", saved.status().ToString());
+  ranks_->runtime().logger().Error(absl::StrCat("compression state was not saved: ", saved.status().ToString()));
   return {};
 }
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kLongestActivity = 32;
 constexpr Duration kBetweenNumbers = std::chrono::milliseconds(100);
-constexpr int kPatience = 100;  // milliseconds
+constexpr int kWriteTimeout = 100;  // milliseconds
 
 bool IsActivity(std::string_view word) {
   const auto allowed = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.'; };
@@ -77,7 +77,7 @@ absl::Status Reporter::Report(const JobReport& report) {
   ssize_t sent = send(socket_.get(), line.data(), line.size(), kFlags);
   if (sent < 0 && errno == EAGAIN && !numbers_only) {
     pollfd room{socket_.get(), POLLOUT, 0};
-    poll(&room, 1, kPatience);
+    poll(&room, 1, kWriteTimeout);
     sent = send(socket_.get(), line.data(), line.size(), kFlags);
   }
   if (sent < 0 && errno != EAGAIN && errno != EINTR) socket_.Reset();  // nobody listens any more

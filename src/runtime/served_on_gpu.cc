@@ -19,7 +19,7 @@ size_t Extent(size_t count) {
   return (count + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-int64_t Bytes(size_t floats) {
+int64_t FloatBytes(size_t floats) {
   return static_cast<int64_t>(floats * sizeof(float));
 }
 
@@ -58,11 +58,11 @@ absl::Status ServedOnGpu::Open(size_t gradients) {
     weights += slot.tensor.weights.size();
     aligned += Extent(slot.tensor.weights.size());
   }
-  ASSIGN_OR_RETURN(mirrors_, device::AllocatePinned(gpu_, Bytes(weights)));
-  ASSIGN_OR_RETURN(host_gradients_, device::AllocatePinned(gpu_, Bytes(gradients)));
+  ASSIGN_OR_RETURN(mirrors_, device::AllocatePinned(gpu_, FloatBytes(weights)));
+  ASSIGN_OR_RETURN(host_gradients_, device::AllocatePinned(gpu_, FloatBytes(gradients)));
   all_gradients_ = {Floats(host_gradients_), gradients};
   std::ranges::fill(all_gradients_, 0.0f);
-  ASSIGN_OR_RETURN(gradients_, gpu_->Allocate(Bytes(std::max(aligned, kAlignment))));
+  ASSIGN_OR_RETURN(gradients_, gpu_->Allocate(FloatBytes(std::max(aligned, kAlignment))));
   float* mirror = Floats(mirrors_);
   auto* gradient = static_cast<float*>(gradients_);
   for (size_t i = 0; i < slots_.size(); ++i) {
@@ -106,7 +106,7 @@ absl::Status ServedOnGpu::CheckStreams() {
 
 absl::Status ServedOnGpu::Copy(const Slot& slot, float* to, const float* from) {
   if (slot.tensor.weights.empty()) return absl::OkStatus();
-  absl::Status copied = gpu_->Copy(to, from, Bytes(slot.tensor.weights.size()), slot.tensor.stream);
+  absl::Status copied = gpu_->Copy(to, from, FloatBytes(slot.tensor.weights.size()), slot.tensor.stream);
   if (copied.ok()) copied = gpu_->Record(slot.queued, slot.tensor.stream);
   return Named(slot.tensor.name, copied);
 }
@@ -154,7 +154,7 @@ absl::Status ServedOnGpu::QueueGiven(const Slot& slot, std::span<const float> gr
   RETURN_IF_ERROR(gpu_->Record(slot.queued, own));
   if (stream != own) RETURN_IF_ERROR(gpu_->Wait(stream, slot.queued));
   if (gradient.data() != slot.gradient) {
-    RETURN_IF_ERROR(gpu_->Copy(slot.gradient, gradient.data(), Bytes(gradient.size()), stream));
+    RETURN_IF_ERROR(gpu_->Copy(slot.gradient, gradient.data(), FloatBytes(gradient.size()), stream));
   }
   RETURN_IF_ERROR(gpu_->Record(slot.queued, stream));
   return stream != own ? gpu_->Wait(own, slot.queued) : absl::OkStatus();
@@ -164,7 +164,7 @@ absl::Status ServedOnGpu::GiveZeros(size_t tensor) {
   const Slot& slot = slots_[tensor];
   if (slot.tensor.weights.empty()) return absl::OkStatus();
   absl::Status zeroed = gpu_->Record(slot.queued, slot.tensor.stream);
-  if (zeroed.ok()) zeroed = gpu_->Zero(slot.gradient, Bytes(slot.tensor.weights.size()), slot.tensor.stream);
+  if (zeroed.ok()) zeroed = gpu_->Zero(slot.gradient, FloatBytes(slot.tensor.weights.size()), slot.tensor.stream);
   if (zeroed.ok()) zeroed = gpu_->Record(slot.queued, slot.tensor.stream);
   return Named(slot.tensor.name, zeroed);
 }

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/thread.h"
 
@@ -68,7 +69,7 @@ bool Timeline::Flush() {
       dropped_ = dropped;
     }
     if (const absl::Status written = file_.Append(events_); !written.ok()) {
-      logger_->warn("the timeline ends here: {}", written.ToString());
+      logger_.Warn(absl::StrCat("the timeline ends here: ", written.ToString()));
       return false;
     }
   }

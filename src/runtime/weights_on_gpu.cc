@@ -3,6 +3,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "runtime/momentum_correction.h"
 
@@ -87,7 +88,7 @@ absl::Status WeightsOnGpu::SetLearningRate(float learning_rate) {
 std::vector<std::byte> WeightsOnGpu::Save() {
   auto saved = own_->Save(deadline());
   if (saved.ok()) return *std::move(saved);
-  logger_->error("the optimizer's state was not saved: {}", saved.status().ToString());
+  logger_.Error(absl::StrCat("the optimizer's state was not saved: ", saved.status().ToString()));
   return {};
 }
 

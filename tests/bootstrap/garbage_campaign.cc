@@ -279,9 +279,11 @@ class Campaign {
 }  // namespace gyre
 
 int main(int argc, char** argv) {
-  CLI::App app("Random and mutated messages at every listening socket of a working job");
-  const gyre::support::CampaignOptions options(app, 10'000, "how many messages of garbage");
-  CLI11_PARSE(app, argc, argv);
+  const auto options = gyre::support::ParseCampaignOptions(
+      argc, argv,
+      {.about = "Random and mutated messages at every listening socket of a working job",
+       .rounds = 10'000,
+       .what = "how many messages of garbage"});
   gyre::Campaign campaign(options.seed, options.rounds);
   const absl::Status verdict = campaign.Run();
   campaign.PrintSummary(verdict);

@@ -20,6 +20,7 @@
 #include "net/acceptor.h"
 #include "net/framing.h"
 #include "net/socket.h"
+#include "support/deadline.h"
 #include "support/ranks.h"
 #include "support/status_matchers.h"
 #include "support/temporary.h"
@@ -28,13 +29,10 @@ namespace gyre {
 namespace {
 
 using absl::StatusCode;
+using support::In;
 using support::IsOk;
 using support::MatchesStatus;
 using Variables = std::map<std::string, std::string, std::less<>>;
-
-TimePoint In(int ms) {
-  return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
-}
 
 absl::StatusOr<std::unique_ptr<Membership>> Join(const Variables& variables, int ms = 30'000,
                                                  const RuntimeOptions& options = {}) {

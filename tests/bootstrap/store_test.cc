@@ -16,6 +16,7 @@
 #include "bootstrap/store_server.h"
 #include "net/acceptor.h"
 #include "net/socket.h"
+#include "support/deadline.h"
 #include "support/ranks.h"
 #include "support/status_matchers.h"
 #include "support/usage.h"
@@ -25,14 +26,11 @@ namespace {
 
 using absl::StatusCode;
 using std::chrono::milliseconds;
+using support::In;
 using support::IsOk;
 using support::MatchesStatus;
 
 const std::string kSecret(32, 's');
-
-TimePoint In(int ms) {
-  return std::chrono::steady_clock::now() + milliseconds(ms);
-}
 
 class StoreTest : public testing::Test {
  protected:

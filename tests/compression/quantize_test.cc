@@ -20,7 +20,6 @@ using support::Mutator;
 
 constexpr PayloadKind kKinds[] = {PayloadKind::kF16,  PayloadKind::kBF16, PayloadKind::kFp8E4M3, PayloadKind::kFp8E5M2,
                                   PayloadKind::kInt8, PayloadKind::kInt4, PayloadKind::kSign,    PayloadKind::kTernary};
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 std::vector<float> Values(int64_t count, uint64_t seed) {
   Mutator random(seed);
@@ -175,7 +174,7 @@ TEST(Quantize, WhatIsNotFiniteArrivesAndIsNotKept) {
   for (const PayloadKind kind : kKinds) {
     SCOPED_TRACE(static_cast<int>(kind));
     auto values = Values(600, 8);
-    values[300] = kInf;
+    values[300] = std::numeric_limits<float>::infinity();
     std::vector<float> kept(600, 0.5f);
     const auto decoded = Dequantized(kind, Quantized(kind, values, &kept), 600);
     EXPECT_FALSE(std::isfinite(decoded[300]));

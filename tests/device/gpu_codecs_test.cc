@@ -51,12 +51,6 @@ float Uniform(Mutator& random) {
   return static_cast<float>(static_cast<double>(random() >> 11) * 0x1p-52 - 1.0);
 }
 
-std::vector<uint32_t> BitsOf(const std::vector<float>& values) {
-  std::vector<uint32_t> bits(values.size());
-  std::ranges::transform(values, bits.begin(), [](float value) { return std::bit_cast<uint32_t>(value); });
-  return bits;
-}
-
 void ExpectSameBits(const std::vector<float>& got, const std::vector<float>& expected, const char* what) {
   ASSERT_EQ(got.size(), expected.size());
   for (size_t i = 0; i < expected.size(); ++i) {

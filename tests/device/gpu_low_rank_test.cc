@@ -83,7 +83,7 @@ LowRankMatrix On(const Shape& shape, Arrays& arrays) {
 }
 
 // NaNs are alike: their payloads are the processor's choice.
-std::vector<uint32_t> BitsOf(const std::vector<float>& values) {
+std::vector<uint32_t> BitsWithOneNan(const std::vector<float>& values) {
   std::vector<uint32_t> bits;
   for (const float value : values) bits.push_back(std::isnan(value) ? 0x7fc00000u : std::bit_cast<uint32_t>(value));
   return bits;
@@ -110,11 +110,12 @@ class GpuLowRankTest : public GpuUnderTest {
   }
 
   void ExpectSame(const LowRankMatrix& there, const Arrays& here) {
-    EXPECT_EQ(BitsOf(Get(there.gradient, here.gradient.size())), BitsOf(here.gradient));
-    EXPECT_EQ(BitsOf(Get(there.result, here.result.size())), BitsOf(here.result));
-    EXPECT_EQ(BitsOf(Get(static_cast<const float*>(there.matrix), here.matrix.size())), BitsOf(here.matrix));
-    EXPECT_EQ(BitsOf(Get(static_cast<const float*>(there.p), here.p.size())), BitsOf(here.p));
-    EXPECT_EQ(BitsOf(Get(static_cast<const float*>(there.q), here.q.size())), BitsOf(here.q));
+    EXPECT_EQ(BitsWithOneNan(Get(there.gradient, here.gradient.size())), BitsWithOneNan(here.gradient));
+    EXPECT_EQ(BitsWithOneNan(Get(there.result, here.result.size())), BitsWithOneNan(here.result));
+    EXPECT_EQ(BitsWithOneNan(Get(static_cast<const float*>(there.matrix), here.matrix.size())),
+              BitsWithOneNan(here.matrix));
+    EXPECT_EQ(BitsWithOneNan(Get(static_cast<const float*>(there.p), here.p.size())), BitsWithOneNan(here.p));
+    EXPECT_EQ(BitsWithOneNan(Get(static_cast<const float*>(there.q), here.q.size())), BitsWithOneNan(here.q));
     EXPECT_EQ(Get(there.parts + here.parts.size() - 1, 1)[0], kBehind);
   }
 

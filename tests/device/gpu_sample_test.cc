@@ -29,12 +29,6 @@ using support::IsOk;
 using support::MatchesStatus;
 using support::Mutator;
 
-std::vector<uint32_t> BitsOf(std::span<const float> values) {
-  std::vector<uint32_t> bits;
-  for (const float value : values) bits.push_back(std::bit_cast<uint32_t>(value));
-  return bits;
-}
-
 class GpuSampleTest : public GpuUnderTest {
  protected:
   void Make(const std::vector<int64_t>& counts, double sparsity, DType gradients = DType::kF32) {

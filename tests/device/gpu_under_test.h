@@ -1,9 +1,11 @@
 // Which GPUs this build's tests know.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +21,15 @@ namespace gyre::device {
 // "fake" or "cuda". kUnavailable, with the reason, where it is not to be had, for which tests are skipped; not where
 // libgyre_cuda was built, and does not load, nor where GYRE_TEST_NEEDS_GPU says that there is a GPU (scripts/test-gpu).
 absl::StatusOr<std::unique_ptr<Gpu>> OpenGpuUnderTest(std::string_view kind);
+
+// Whether libgyre_cuda.so is there: what nvcc compiles is built by scripts/test --all alone.
+bool CudaModuleIsBuilt();
+
+inline std::vector<uint32_t> BitsOf(std::span<const float> values) {
+  std::vector<uint32_t> bits;
+  for (const float value : values) bits.push_back(std::bit_cast<uint32_t>(value));
+  return bits;
+}
 
 // A test on each of them.
 class GpuUnderTest : public testing::TestWithParam<std::string> {

@@ -8,9 +8,11 @@
 #include "support/campaign.h"
 
 int main(int argc, char** argv) {
-  CLI::App app("Random programs of 2 to 64 simulated ranks that negotiate, freeze and thaw the order of operations");
-  const gyre::support::CampaignOptions options(app, 10'000, "how many clusters");
-  CLI11_PARSE(app, argc, argv);
+  const auto options = gyre::support::ParseCampaignOptions(
+      argc, argv,
+      {.about = "Random programs of 2 to 64 simulated ranks that negotiate, freeze and thaw the order of operations",
+       .rounds = 10'000,
+       .what = "how many clusters"});
 
   int64_t wrong = 0;
   for (int64_t round = 0; round < options.rounds; ++round) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "fusion/tensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "support/status_matchers.h"
@@ -18,12 +19,6 @@ namespace {
 using support::IsOk;
 using support::MatchesStatus;
 using testing::ElementsAre;
-
-std::vector<TensorInfo> Floats(const std::vector<int64_t>& counts) {
-  std::vector<TensorInfo> tensors;
-  for (const int64_t count : counts) tensors.push_back({absl::StrCat("t", tensors.size()), count, DType::kF32});
-  return tensors;
-}
 
 std::vector<int> InOrder(const std::vector<TensorInfo>& tensors) {
   std::vector<int> order(tensors.size());

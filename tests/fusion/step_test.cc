@@ -11,6 +11,7 @@
 #include "fusion/readiness.h"
 #include "fusion/ready_times.h"
 #include "fusion/registry.h"
+#include "fusion/tensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "support/status_matchers.h"
@@ -21,12 +22,6 @@ namespace {
 using support::IsOk;
 using support::MatchesStatus;
 using testing::ElementsAre;
-
-std::vector<TensorInfo> Floats(const std::vector<int64_t>& counts) {
-  std::vector<TensorInfo> tensors;
-  for (const int64_t count : counts) tensors.push_back({absl::StrCat("t", tensors.size()), count, DType::kF32});
-  return tensors;
-}
 
 Plan PlanInOrder(const std::vector<TensorInfo>& tensors, int64_t bytes) {
   std::vector<int> order(tensors.size());

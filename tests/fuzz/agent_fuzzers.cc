@@ -13,15 +13,15 @@ namespace {
 // A text has 4 bytes at least on the wire, in memory 32; vectors grow by doubling, and the result is moved once.
 constexpr int64_t kFactor = 30;
 
-std::string RandomText(Mutator& random) {
+std::string RandomAgentText(Mutator& random) {
   std::string text = random.RandomBytes(random.Below(30));
   std::ranges::replace(text, '\0', 'x');
   return text;
 }
 
-std::vector<std::string> RandomTexts(Mutator& random) {
+std::vector<std::string> RandomAgentTexts(Mutator& random) {
   std::vector<std::string> texts(1 + random.Below(8));
-  for (std::string& text : texts) text = RandomText(random);
+  for (std::string& text : texts) text = RandomAgentText(random);
   return texts;
 }
 
@@ -29,15 +29,15 @@ AgentJob RandomJob(Mutator& random) {
   AgentJob job;
   for (std::string* text :
        {&job.version, &job.job_id, &job.secret, &job.directory, &job.host, &job.interface, &job.shared_volume}) {
-    *text = RandomText(random);
+    *text = RandomAgentText(random);
   }
   job.epoch = random.Number();
   job.ranks = static_cast<uint32_t>(1 + random.Below(1000));
   job.first_rank = static_cast<uint32_t>(random.Below(1000));
   job.size = job.first_rank + job.ranks + static_cast<uint32_t>(random.Below(1000));
   job.ranks_on_hosts = {job.first_rank, job.ranks, job.size - job.first_rank - job.ranks};
-  job.command = RandomTexts(random);
-  job.environment = RandomTexts(random);
+  job.command = RandomAgentTexts(random);
+  job.environment = RandomAgentTexts(random);
   job.input = random.OneIn(2);
   job.serve_store = random.OneIn(2);
   job.loopback = random.OneIn(2);
@@ -69,23 +69,25 @@ constexpr uint64_t kKinds = 11;
 
 std::string Encoded(uint64_t kind, Mutator& random) {
   switch (kind) {
-    case 0: return EncodeHello({RandomText(random), RandomText(random)});
+    case 0: return EncodeHello({RandomAgentText(random), RandomAgentText(random)});
     case 1: return EncodeJob(RandomJob(random));
-    case 2: return EncodeFailure({static_cast<int>(1 + random.Below(255)), RandomText(random), RandomText(random)});
+    case 2:
+      return EncodeFailure({static_cast<int>(1 + random.Below(255)), RandomAgentText(random), RandomAgentText(random)});
     case 3: return EncodeRankEnd(RandomEnd(random));
     case 4: {
-      const std::string bytes = RandomText(random);
+      const std::string bytes = RandomAgentText(random);
       return EncodeOutput({static_cast<int>(random.Below(INT32_MAX)), static_cast<int>(1 + random.Below(2)), bytes});
     }
     case 5: return EncodePair(static_cast<uint32_t>(random.Number()), static_cast<uint32_t>(random.Number()));
     case 6: {
-      Ready ready{RandomTime(random), RandomText(random)};
-      ready.servers = RandomTexts(random);
+      Ready ready{RandomTime(random), RandomAgentText(random)};
+      ready.servers = RandomAgentTexts(random);
       return EncodeReady(ready);
     }
     case 7: return EncodeTime(RandomTime(random));
-    case 8: return EncodeStart({RandomText(random), RandomTexts(random)});
-    case 9: return EncodeWay({RandomText(random), RandomText(random), static_cast<uint32_t>(random.Number())});
+    case 8: return EncodeStart({RandomAgentText(random), RandomAgentTexts(random)});
+    case 9:
+      return EncodeWay({RandomAgentText(random), RandomAgentText(random), static_cast<uint32_t>(random.Number())});
     default: return EncodeNumber(static_cast<uint32_t>(random.Number()));
   }
 }

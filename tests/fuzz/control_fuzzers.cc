@@ -13,9 +13,9 @@ namespace gyre::fuzz {
 
 namespace {
 
-constexpr uint64_t kEpoch = 3;
+constexpr uint64_t kHubEpoch = 3;
 
-std::string RandomText(Mutator& random) {
+std::string RandomHubText(Mutator& random) {
   return random.RandomBytes(random.OneIn(50) ? random.Below(tcp::kMaxTextBytes + 1) : random.Below(60));
 }
 
@@ -25,11 +25,12 @@ int RandomRank(Mutator& random) {
 }
 
 tcp::Announcement RandomAnnouncement(Mutator& random) {
-  return {random.Number(), static_cast<absl::StatusCode>(1 + random.Below(16)), RandomRank(random), RandomText(random)};
+  return {random.Number(), static_cast<absl::StatusCode>(1 + random.Below(16)), RandomRank(random),
+          RandomHubText(random)};
 }
 
 tcp::Loss RandomLoss(Mutator& random) {
-  return {std::max(RandomRank(random), 0), std::max(RandomRank(random), 0), RandomText(random)};
+  return {std::max(RandomRank(random), 0), std::max(RandomRank(random), 0), RandomHubText(random)};
 }
 
 // Most are tried with the payloads of others, too.
@@ -38,7 +39,7 @@ std::string Decode(uint64_t kind, const std::string& payload, bool valid) {
   constexpr int64_t kFactor = 4;
   if (kind == 0) {
     const auto encode = [](const tcp::Purpose& purpose) {
-      return tcp::EncodePurpose(kEpoch, purpose).substr(kFrameHeaderBytes);
+      return tcp::EncodePurpose(kHubEpoch, purpose).substr(kFrameHeaderBytes);
     };
     return CheckDecoder(payload, valid, kFactor, tcp::DecodePurpose, encode);
   }
@@ -59,7 +60,7 @@ std::string Decode(uint64_t kind, const std::string& payload, bool valid) {
 std::string FuzzControlFrames(Mutator& random) {
   const uint64_t kind = random.Below(4);
   std::string payload =
-      kind == 0   ? tcp::EncodePurpose(kEpoch, {random.OneIn(2), random.Number()}).substr(kFrameHeaderBytes)
+      kind == 0   ? tcp::EncodePurpose(kHubEpoch, {random.OneIn(2), random.Number()}).substr(kFrameHeaderBytes)
       : kind == 1 ? tcp::Encode(RandomAnnouncement(random))
       : kind == 2 ? tcp::Encode(tcp::CallNotice{random.Number(), random.Number(), {.count = RandomRank(random)}})
                   : tcp::Encode(RandomLoss(random));
@@ -81,7 +82,7 @@ Sent RandomFrames(Mutator& random) {
   Sent sent;
   bool right = true;
   for (uint32_t sequence = 0, count = static_cast<uint32_t>(random.Below(6)); sequence < count; ++sequence) {
-    FrameHeader header{static_cast<uint16_t>(random.Below(7)), static_cast<uint16_t>(random.Below(2)), kEpoch,
+    FrameHeader header{static_cast<uint16_t>(random.Below(7)), static_cast<uint16_t>(random.Below(2)), kHubEpoch,
                        sequence};
     std::string payload = random.OneIn(2) ? tcp::Encode(RandomLoss(random)) : random.RandomBytes(random.Below(100));
     if (random.OneIn(16)) header.epoch += random.Below(3);
@@ -90,7 +91,8 @@ Sent RandomFrames(Mutator& random) {
     std::string frame = EncodeFrame(header, payload);
     const std::string original = frame;
     if (random.OneIn(10)) frame = random.Mutated(std::move(frame));
-    right = right && header.epoch == kEpoch && header.sequence == sequence && payload.size() <= tcp::kMaxControlPayload;
+    right =
+        right && header.epoch == kHubEpoch && header.sequence == sequence && payload.size() <= tcp::kMaxControlPayload;
     // What was put behind a frame comes after it.
     if (right && frame.starts_with(original)) sent.frames.push_back(original);
     right = right && frame == original;
@@ -112,7 +114,7 @@ std::string FuzzControlLink(Mutator& random) {
   std::vector<std::string> got;
   std::vector<absl::Status> ended;
   auto link = tcp::ControlLink::Create(
-      **loop, std::move(ours), /*connector=*/true, kEpoch,
+      **loop, std::move(ours), /*connector=*/true, kHubEpoch,
       [&](const Frame& frame) { got.push_back(EncodeFrame(frame.header, frame.payload)); },
       [&](const absl::Status& why) { ended.push_back(why); });
   if (!link.ok()) return "no link";

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "fuzzers.h"
 #include "support/campaign.h"
@@ -63,11 +64,15 @@ int64_t Run(const Fuzzer& fuzzer, uint64_t seed, int64_t rounds) {
 }  // namespace gyre::fuzz
 
 int main(int argc, char** argv) {
-  CLI::App app("Valid and mutated inputs for every decoder of what comes from a network");
-  const gyre::support::CampaignOptions options(app, 100'000, "how many inputs, all decoders together");
-  std::string only;
-  app.add_option("--only", only, "one decoder alone");
-  CLI11_PARSE(app, argc, argv);
+  std::vector<std::string> decoders;
+  for (const gyre::fuzz::Fuzzer& fuzzer : gyre::fuzz::kFuzzers) decoders.emplace_back(fuzzer.name);
+  const auto options =
+      gyre::support::ParseCampaignOptions(argc, argv,
+                                          {.about = "Valid and mutated inputs for every decoder of a network's bytes",
+                                           .rounds = 100'000,
+                                           .what = "how many inputs, all decoders together",
+                                           .parts = decoders});
+  const std::string& only = options.only;
   int64_t wrong = 0, done = 0;
   for (const gyre::fuzz::Fuzzer& fuzzer : gyre::fuzz::kFuzzers) {
     if (!only.empty() && only != fuzzer.name) continue;

@@ -61,17 +61,17 @@ std::string FuzzStoreMessages(Mutator& random) {
 namespace {
 
 constexpr int kRanks = 2;
-constexpr uint64_t kEpoch = 7;
+constexpr uint64_t kStoreEpoch = 7;
 
 // A store and its clients for some requests, and what it must hold after each.
 class StoreSession {
  public:
-  explicit StoreSession(Mutator& random) : random_(random), state_(kRanks, kEpoch, random.OneIn(2)) {
+  explicit StoreSession(Mutator& random) : random_(random), state_(kRanks, kStoreEpoch, random.OneIn(2)) {
     // What an entry costs besides its key and value.
-    StoreState other(kRanks, kEpoch);
-    other.Connected(1, {"job", kEpoch, -1, Role::kLauncher});
+    StoreState other(kRanks, kStoreEpoch);
+    other.Connected(1, {"job", kStoreEpoch, -1, Role::kLauncher});
     const StoreRequest set{.kind = StoreMessage::kSet, .key = "k", .value = "v"};
-    other.Handle(1, {{static_cast<uint16_t>(StoreMessage::kSet), 0, kEpoch, 1}, EncodeRequest(set)}, now_);
+    other.Handle(1, {{static_cast<uint16_t>(StoreMessage::kSet), 0, kStoreEpoch, 1}, EncodeRequest(set)}, now_);
     entry_bytes_ = other.stored_bytes() - 2;
   }
 
@@ -98,7 +98,7 @@ class StoreSession {
 
   void Connect() {
     const auto role = static_cast<Role>(1 + random_.Below(3));
-    state_.Connected(next_, {"job", kEpoch, static_cast<int>(random_.Below(5)) - 1, role});
+    state_.Connected(next_, {"job", kStoreEpoch, static_cast<int>(random_.Below(5)) - 1, role});
     connected_.insert(next_++);
   }
 
@@ -114,7 +114,7 @@ class StoreSession {
                             : *std::next(connected_.begin(), static_cast<ptrdiff_t>(random_.Below(connected_.size())));
     Texts texts;
     const StoreRequest request = RandomRequest(random_, texts);
-    Frame frame{{static_cast<uint16_t>(request.kind), 0, kEpoch, next_sequence_++}, EncodeRequest(request)};
+    Frame frame{{static_cast<uint16_t>(request.kind), 0, kStoreEpoch, next_sequence_++}, EncodeRequest(request)};
     if (random_.OneIn(5)) frame.payload = random_.Mutated(std::move(frame.payload));
     if (random_.OneIn(20)) frame.header.type = static_cast<uint16_t>(random_.Number());
     if (random_.OneIn(20)) frame.header.epoch = random_.Number();

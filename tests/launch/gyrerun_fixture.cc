@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "launch/descendants.h"
+#include "launch/pipe.h"
 #include "support/signals.h"
 
 namespace gyre::launch {
@@ -31,17 +32,6 @@ constexpr char kMark[] = "GYRERUN_TEST_MARK=";
 std::string NewMark() {
   static std::atomic<int> count{0};
   return kMark + std::to_string(getpid()) + "." + std::to_string(count++) + ".";
-}
-
-struct Pipe {
-  UniqueFd read;
-  UniqueFd write;
-};
-
-Pipe MakePipe() {
-  int ends[2];
-  EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
-  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
 UniqueFd InputOf(const std::string& text) {

@@ -12,22 +12,12 @@
 #include "gtest/gtest.h"
 #include "launch/output_mux.h"
 #include "launch/output_sink.h"
+#include "launch/pipe.h"
 #include "support/temporary.h"
 
 namespace gyre::launch {
 
 namespace {
-
-struct Pipe {
-  UniqueFd read;
-  UniqueFd write;
-};
-
-Pipe MakePipe(int flags = 0) {
-  int ends[2];
-  EXPECT_EQ(pipe2(ends, O_CLOEXEC | flags), 0);
-  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
-}
 
 std::string ReadAll(int fd) {
   fcntl(fd, F_SETFL, O_NONBLOCK);

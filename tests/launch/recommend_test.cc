@@ -28,7 +28,7 @@ struct Stage {
   double memory;  // MiB, at its beginning
   double growth;  // MiB a second
 };
-const std::vector<Stage> kJob = {{0, 0.9, 50, 40}, {10, 1.9, 600, 0}, {40, 1.0, 600, 0}, {48, 0.15, 620, 0}};
+const std::vector<Stage> kStages = {{0, 0.9, 50, 40}, {10, 1.9, 600, 0}, {40, 1.0, 600, 0}, {48, 0.15, 620, 0}};
 constexpr double kEnd = 53;
 
 // A look each `interval`, some of them late; a rank's share of what the stages say, with noise.
@@ -42,11 +42,11 @@ std::vector<UsageRow> Trace(int ranks, double interval, unsigned seed, double no
     for (double at = interval; at <= kEnd; at += interval) {
       const double now = at + jitter(random);
       UsageRow row{.seconds = now, .interval = now - before, .rank = rank};
-      for (size_t i = 0; i < kJob.size(); ++i) {
-        const double end = i + 1 < kJob.size() ? kJob[i + 1].seconds : 1e9;
-        const double inside = std::max(0.0, std::min(now, end) - std::max(before, kJob[i].seconds));
-        row.cpus += kJob[i].cpus * inside / row.interval / ranks;
-        if (now >= kJob[i].seconds) row.memory = kJob[i].memory + kJob[i].growth * (now - kJob[i].seconds);
+      for (size_t i = 0; i < kStages.size(); ++i) {
+        const double end = i + 1 < kStages.size() ? kStages[i + 1].seconds : 1e9;
+        const double inside = std::max(0.0, std::min(now, end) - std::max(before, kStages[i].seconds));
+        row.cpus += kStages[i].cpus * inside / row.interval / ranks;
+        if (now >= kStages[i].seconds) row.memory = kStages[i].memory + kStages[i].growth * (now - kStages[i].seconds);
       }
       row.cpus = std::max(0.0, row.cpus + error(random) / ranks);
       row.memory *= kMiB * (1 + 0.02 * error(random)) / ranks;
@@ -63,9 +63,9 @@ TEST(RecommendTest, FindsPhasesWithinOneSample) {
     const int ranks = 1 + static_cast<int>(seed % 3);
     const auto samples = SumOfRanks(Trace(ranks, interval, seed, 0.04), 0, ranks);
     const auto phases = FindPhases(samples);
-    ASSERT_EQ(phases.size(), kJob.size()) << "seed " << seed;
-    for (size_t i = 1; i < kJob.size(); ++i) {
-      EXPECT_NEAR(phases[i].begin, kJob[i].seconds, 1.1 * interval) << "seed " << seed;
+    ASSERT_EQ(phases.size(), kStages.size()) << "seed " << seed;
+    for (size_t i = 1; i < kStages.size(); ++i) {
+      EXPECT_NEAR(phases[i].begin, kStages[i].seconds, 1.1 * interval) << "seed " << seed;
       EXPECT_EQ(phases[i].begin, phases[i - 1].end);
     }
     EXPECT_NEAR(SummarizeCpus(phases[1].samples).mean, 1.9, 0.1);

@@ -9,6 +9,7 @@
 #include <map>
 #include <sstream>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "remote_fixture.h"
 
@@ -100,7 +101,8 @@ TEST_F(RemoteTest, LinesAreNeverTornAndFilesHoldEachRanksOwn) {
   std::istringstream stream(outcome.out);
   int lines = 0;
   for (std::string line; std::getline(stream, line); ++lines) {
-    ASSERT_EQ(line, std::string(1, line[0]) + "-abcdefghijklmnopqrstuvwxyz-" + line[0]);
+    const std::string rank = line.substr(0, 1);
+    ASSERT_EQ(line, absl::StrCat(rank, "-abcdefghijklmnopqrstuvwxyz-", rank));
   }
   EXPECT_EQ(lines, 180'000);
   std::ifstream file(dir + "/rank.2.out");

@@ -16,6 +16,7 @@
 #include "launch/job_board.h"
 #include "launch/options.h"
 #include "launch/output_mux.h"
+#include "launch/pipe.h"
 #include "launch/placement.h"
 #include "launch/process_usage.h"
 #include "launch/rank_report.h"
@@ -395,15 +396,6 @@ TEST(HostCooldownTest, LostHostsAreLeftOutForAWhileWhereOthersSuffice) {
 
 // --- Output ---
 
-struct Pipe {
-  UniqueFd read;
-  UniqueFd write;
-};
-Pipe MakePipe() {
-  int ends[2];
-  EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
-  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
-}
 std::string ReadNow(int fd) {
   fcntl(fd, F_SETFL, O_NONBLOCK);
   char bytes[65536];

@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "net/job_identity.h"
 #include "net/socket.h"
+#include "support/deadline.h"
 #include "support/status_matchers.h"
 #include "support/temporary.h"
 
@@ -18,31 +20,23 @@ namespace gyre {
 namespace {
 
 using absl::StatusCode;
+using support::In;
 using support::IsOk;
 using support::MatchesStatus;
-
-const std::string kSecret(32, 's');
-
-TimePoint In(int ms) {
-  return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
-}
-HandshakeIdentity Rank(int rank) {
-  return {"job", 1, rank, Role::kRank};
-}
 
 class AcceptorTest : public testing::Test {
  protected:
   void Start(AcceptorOptions options = {}) {
-    auto acceptor = Acceptor::Create(*ListenUnix(name_, 64), Rank(0), kSecret, options);
+    auto acceptor = Acceptor::Create(*ListenUnix(name_, 64), TestRank(0), kTestSecret, options);
     ASSERT_THAT(acceptor, IsOk());
     acceptor_ = *std::move(acceptor);
   }
 
   UniqueFd Stranger() { return *ConnectUnix(name_, In(1000)); }
 
-  absl::StatusOr<Connected> Connect(int rank, const std::string& secret = kSecret, int ms = 10'000) {
+  absl::StatusOr<Connected> Connect(int rank, const std::string& secret = kTestSecret, int ms = 10'000) {
     return ConnectAuthenticated(
-        "rank 0", [this](TimePoint until) { return ConnectUnix(name_, until); }, Rank(rank), secret, In(ms));
+        "rank 0", [this](TimePoint until) { return ConnectUnix(name_, until); }, TestRank(rank), secret, In(ms));
   }
 
   const std::string name_ = absl::StrCat("@", support::UniqueName("acceptor-test"));
@@ -57,7 +51,7 @@ TEST_F(AcceptorTest, LetsHonestPeersThrough) {
     peers.emplace_back([this, rank] {
       const auto connected = Connect(rank);
       ASSERT_THAT(connected, IsOk());
-      EXPECT_EQ(connected->peer, Rank(0));
+      EXPECT_EQ(connected->peer, TestRank(0));
       const std::string text = absl::StrCat("from ", rank);
       EXPECT_THAT(SendAll(connected->fd.get(), AsBytes(text), In(1000)), IsOk());
     });
@@ -172,7 +166,8 @@ TEST_F(AcceptorTest, ConnectRetriesUntilSomebodyListens) {
 
 TEST_F(AcceptorTest, ConnectSaysAtTheDeadlineWhatWasWrong) {
   const TimePoint begin = std::chrono::steady_clock::now();
-  EXPECT_THAT(Connect(5, kSecret, 100), MatchesStatus(StatusCode::kDeadlineExceeded, "rank 0 was not reached in time"));
+  EXPECT_THAT(Connect(5, kTestSecret, 100),
+              MatchesStatus(StatusCode::kDeadlineExceeded, "rank 0 was not reached in time"));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
 }
 

@@ -4,24 +4,18 @@
 
 #include <thread>
 
+#include "net/job_identity.h"
 #include "net/socket.h"
+#include "support/deadline.h"
 #include "support/status_matchers.h"
 
 namespace gyre {
 namespace {
 
 using absl::StatusCode;
+using support::In;
 using support::IsOk;
 using support::MatchesStatus;
-
-const std::string kSecret(32, 's');
-
-TimePoint In(int ms) {
-  return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
-}
-HandshakeIdentity Rank(int rank, uint64_t epoch = 1) {
-  return {"job", epoch, rank, Role::kRank};
-}
 
 class ConnectorTest : public testing::TestWithParam<const char*> {
  protected:
@@ -40,13 +34,13 @@ class ConnectorTest : public testing::TestWithParam<const char*> {
   void Listen() {
     auto listener = ListenTcp(options_.endpoint, 16, In(1000));
     ASSERT_THAT(listener, IsOk());
-    auto server = AuthenticatingListener::Create(*loop_, *std::move(listener), Rank(0), kSecret, {},
+    auto server = AuthenticatingListener::Create(*loop_, *std::move(listener), TestRank(0), kTestSecret, {},
                                                  [this](AcceptedPeer peer) { accepted_.push_back(std::move(peer)); });
     ASSERT_THAT(server, IsOk());
     server_ = *std::move(server);
   }
 
-  void Connect(const HandshakeIdentity& self = Rank(5), const std::string& secret = kSecret) {
+  void Connect(const HandshakeIdentity& self = TestRank(5), const std::string& secret = kTestSecret) {
     connector_ = std::make_unique<Connector>(
         *loop_, options_, self, secret,
         [this](absl::StatusOr<Connected> result) {
@@ -78,10 +72,10 @@ TEST_P(ConnectorTest, ConnectsAndProvesItself) {
   RunUntilDone();
   ASSERT_TRUE(result_.has_value());
   ASSERT_THAT(*result_, IsOk());
-  EXPECT_EQ((*result_)->peer, Rank(0));
+  EXPECT_EQ((*result_)->peer, TestRank(0));
   EXPECT_NE(fcntl((*result_)->fd.get(), F_GETFL) & O_NONBLOCK, 0);
   while (accepted_.empty()) ASSERT_THAT(loop_->RunOnce(In(1000)), IsOk());
-  EXPECT_EQ(accepted_.front().peer, Rank(5));
+  EXPECT_EQ(accepted_.front().peer, TestRank(5));
   std::string text(5, '\0');
   ASSERT_THAT(SendAll((*result_)->fd.get(), AsBytes("hello"), In(1000)), IsOk());
   ASSERT_THAT(ReceiveExactly(accepted_.front().fd.get(), AsMutableBytes(text), In(5000)), IsOk());
@@ -126,14 +120,14 @@ TEST_P(ConnectorTest, ASilentListenerIsTriedAgain) {
 TEST_P(ConnectorTest, ARefusalIsFinal) {
   Listen();
   for (const auto& [epoch, code] : {std::pair(0, StatusCode::kAborted), std::pair(2, StatusCode::kCancelled)}) {
-    Connect(Rank(5, static_cast<uint64_t>(epoch)));
+    Connect(TestRank(5, static_cast<uint64_t>(epoch)));
     RunUntilDone();
     ASSERT_TRUE(result_.has_value());
     EXPECT_THAT(*result_, MatchesStatus(code, "rank 0: this job is in epoch"));
     EXPECT_TRUE(failures_.empty());
     result_.reset();
   }
-  Connect(Rank(5), "another secret");
+  Connect(TestRank(5), "another secret");
   RunUntilDone();
   ASSERT_TRUE(result_.has_value());
   EXPECT_THAT(*result_, MatchesStatus(StatusCode::kUnauthenticated, "secret"));

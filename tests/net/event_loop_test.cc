@@ -8,17 +8,15 @@
 #include <thread>
 #include <vector>
 
+#include "support/deadline.h"
 #include "support/status_matchers.h"
 
 namespace gyre {
 namespace {
 
 using std::chrono::milliseconds;
+using support::In;
 using support::IsOk;
-
-TimePoint In(int ms) {
-  return std::chrono::steady_clock::now() + milliseconds(ms);
-}
 
 class EventLoopTest : public testing::Test {
  protected:

@@ -11,12 +11,14 @@
 #include "base/fd.h"
 #include "base/status.h"
 #include "net/socket.h"
+#include "support/deadline.h"
 #include "support/status_matchers.h"
 
 namespace gyre {
 namespace {
 
 using absl::StatusCode;
+using support::In;
 using support::IsOk;
 using support::MatchesStatus;
 
@@ -254,10 +256,6 @@ struct SocketPair {
   }
   UniqueFd a, b;
 };
-
-TimePoint In(int ms) {
-  return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
-}
 
 // The server's side, to have somebody to talk to.
 absl::StatusOr<HandshakeIdentity> AuthenticateFrom(int fd) {

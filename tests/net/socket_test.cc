@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "support/deadline.h"
 #include "support/status_matchers.h"
 #include "support/temporary.h"
 #include "support/usage.h"
@@ -21,13 +22,10 @@ namespace gyre {
 namespace {
 
 using std::chrono::milliseconds;
+using support::In;
 using support::IsOk;
 using support::MatchesStatus;
 using support::OpenDescriptors;
-
-TimePoint In(int ms) {
-  return std::chrono::steady_clock::now() + milliseconds(ms);
-}
 
 struct Pair {
   UniqueFd a, b;

@@ -12,9 +12,9 @@
 #include "support/campaign.h"
 
 int main(int argc, char** argv) {
-  CLI::App app("Simulated parameter servers and workers with faults");
-  const gyre::support::CampaignOptions options(app, 100, "how many clusters");
-  CLI11_PARSE(app, argc, argv);
+  const auto options = gyre::support::ParseCampaignOptions(
+      argc, argv,
+      {.about = "Simulated parameter servers and workers with faults", .rounds = 100, .what = "how many clusters"});
   constexpr int kMostPrinted = 10;
   int64_t wrong = 0, messages = 0;
   for (int64_t round = 0; round < options.rounds; ++round) {

@@ -22,14 +22,15 @@ using support::MatchesStatus;
 using support::RunOnGpus;
 using support::TimeoutOf;
 
-const std::vector<std::vector<int64_t>> kShapes = {{41, 53}, {1000}};  // one that codecs take, and one that goes along
+const std::vector<std::vector<int64_t>> kTwoShapes = {{41, 53},
+                                                      {1000}};  // one that codecs take, and one that goes along
 const Dgc kRefusing{.sparsity = 0.9, .non_finite = Dgc::NonFinite::kRefuse};
 
 // Starts on GPUs alone.
 std::unique_ptr<GradientReducer> StartOn(GpuRank& rank, const ReducerOptions& options) {
   auto reducer = *GradientReducer::Create(rank.world(), options);
-  for (size_t t = 0; t < kShapes.size(); ++t) {
-    EXPECT_THAT(reducer->Register(absl::StrCat("layer", t), kShapes[t], DType::kF32, rank.device()), IsOk());
+  for (size_t t = 0; t < kTwoShapes.size(); ++t) {
+    EXPECT_THAT(reducer->Register(absl::StrCat("layer", t), kTwoShapes[t], DType::kF32, rank.device()), IsOk());
   }
   EXPECT_THAT(reducer->Start(), IsOk());
   return reducer;
@@ -79,7 +80,7 @@ TEST(GpuCompressionFailure, MemoryThatIsNotThereEndsTheStepAndLeavesNothingBehin
 TEST(GpuCompressionFailure, NoRoomForWhatIsKeptEndsStartOnAllRanks) {
   RunOnGpus({2}, 1, [](GpuRank& rank) {
     auto reducer = *GradientReducer::Create(rank.world(), {.compression = Int8{}, .always_compress = true});
-    ASSERT_THAT(reducer->Register("layer", kShapes[0], DType::kF32, rank.device()), IsOk());
+    ASSERT_THAT(reducer->Register("layer", kTwoShapes[0], DType::kF32, rank.device()), IsOk());
     if (rank.rank == 1) rank.gpu->FailAllocate(absl::ResourceExhaustedError("there is no more"), 2);  // the bucket is
     const absl::Status started = reducer->Start();
     const char* const what = rank.rank == 1

@@ -37,7 +37,7 @@ std::vector<int64_t> RowsOf(int rank, int64_t step) {
   return rows;
 }
 
-float ValueOf(int rank, size_t table, int64_t i, int64_t step) {
+float RowValueOf(int rank, size_t table, int64_t i, int64_t step) {
   return static_cast<float>((i * 7 + rank * 5 + static_cast<int64_t>(table) * 3 + step) % 9 - 4);
 }
 
@@ -50,7 +50,7 @@ std::vector<float> DenseSum(int ranks, size_t table, const std::vector<int64_t>&
       const std::vector<int64_t> rows = RowsOf(rank, step);
       for (int64_t i = 0; i < std::ssize(rows) * width; ++i) {
         sum[static_cast<size_t>(rows[static_cast<size_t>(i / width)] * width + i % width)] +=
-            ValueOf(rank, table, i, step);
+            RowValueOf(rank, table, i, step);
       }
     }
   }
@@ -116,7 +116,7 @@ class Tables {
     const std::vector<int64_t> rows = RowsOf(rank_.rank, step);
     std::vector<float>& values = NewValues(std::ssize(rows) * kWidths[table]);
     for (int64_t i = 0; i < std::ssize(values); ++i) {
-      values[static_cast<size_t>(i)] = all.value_or(ValueOf(rank_.rank, table, i, step));
+      values[static_cast<size_t>(i)] = all.value_or(RowValueOf(rank_.rank, table, i, step));
     }
     const TensorView given = values_[table].view.Slice(0, std::ssize(values));
     rank_.Put(given, values.data());
@@ -346,7 +346,7 @@ TEST(GpuRowsTest, WeightsAreUpdatedAsOnTheHost) {
       for (int64_t step = 1; step <= 5; ++step) {
         const std::vector<int64_t> rows = RowsOf(rank.rank, step);
         std::vector<float> mine(static_cast<size_t>(std::ssize(rows) * kWidth));
-        for (size_t i = 0; i < mine.size(); ++i) mine[i] = ValueOf(rank.rank, 0, static_cast<int64_t>(i), step);
+        for (size_t i = 0; i < mine.size(); ++i) mine[i] = RowValueOf(rank.rank, 0, static_cast<int64_t>(i), step);
         const TensorView given = values.view.Slice(0, std::ssize(mine));
         rank.Put(given, mine.data());
         ASSERT_THAT(optimizer->ReadyRows(of_table, rows, given), IsOk());

@@ -25,8 +25,6 @@ using support::MatchesStatus;
 using support::ServedJob;
 
 constexpr int64_t kRows = 64, kColumns = 3;
-constexpr int kWorkers = 2;
-constexpr int kSteps = 6;
 
 // Some rows in each step, one of them twice, by the step and the worker.
 std::vector<int64_t> RowsOf(int worker, int step) {
@@ -39,9 +37,9 @@ std::span<float> Span(const TensorView& view) {
 
 // A worker that has rows on its GPU, or on the host. A gradient is the rows as they were pulled, and noise, pushed by
 // two calls of which the second is of memory on the host; what was pushed is written over at once.
-class Worker {
+class RowsWorker {
  public:
-  Worker(GpuRank& rank, bool on_gpu)
+  RowsWorker(GpuRank& rank, bool on_gpu)
       : client(ParameterServerClient::Create(rank.world(), Momentum{.learning_rate = 0.25f}).value()), rank_(rank) {
     EXPECT_EQ(client->RegisterTable("words", kRows, kColumns, UniformRows{0.5f, 3}).value(), 0);
     if (!on_gpu) return;
@@ -51,15 +49,15 @@ class Worker {
     there_ = Place{rank_.Tensor(DType::kF32, kMost, rank_.stream), rank_.Tensor(DType::kF32, kMost, other_),
                    rank_.Tensor(DType::kF32, kMost, other_)};
   }
-  ~Worker() {
+  ~RowsWorker() {
     client.reset();
     there_.reset();
     if (other_ == nullptr) return;
     rank_.gpu->DestroyEvent(pulled_);
     rank_.gpu->DestroyStream(other_);
   }
-  Worker(const Worker&) = delete;
-  Worker& operator=(const Worker&) = delete;
+  RowsWorker(const RowsWorker&) = delete;
+  RowsWorker& operator=(const RowsWorker&) = delete;
 
   absl::Status Step(int step) {
     const std::vector<int64_t> ids = RowsOf(rank_.rank.rank, step);
@@ -133,13 +131,14 @@ class Worker {
 
 // All rows in the end. `on_gpu`: by worker.
 std::vector<float> Train(unsigned seed, const std::vector<bool>& on_gpu) {
+  constexpr int kWorkers = 2, kSteps = 6;
   std::mutex mutex;
   std::vector<std::vector<float>> ends(kWorkers);
   const ServedJob job(2);
   job.Run(kWorkers, seed, [&](GpuRank& rank) {
     const int64_t pinned = rank.gpu->pinned();
     {
-      Worker worker(rank, on_gpu[static_cast<size_t>(rank.rank.rank)]);
+      RowsWorker worker(rank, on_gpu[static_cast<size_t>(rank.rank.rank)]);
       ASSERT_THAT(worker.client->Start(), IsOk());
       for (int step = 0; step < kSteps; ++step) ASSERT_THAT(worker.Step(step), IsOk());
       const std::vector<float> end = worker.All();

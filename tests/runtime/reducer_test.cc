@@ -29,7 +29,7 @@ using support::Trainer;
 constexpr int64_t kSmallBuckets = 64 << 10;
 
 // Some gradients in shared memory, some not: not even alike on all ranks.
-bool InOwn(int rank, size_t parameter, int64_t step) {
+bool ThirdInOwn(int rank, size_t parameter, int64_t step) {
   return (static_cast<size_t>(rank) + parameter + static_cast<size_t>(step)) % 3 == 0;
 }
 
@@ -43,7 +43,7 @@ constexpr Planning kBySize = {2, 1}, kByCost = {4, 2};
 void TrainAndCheck(Trainer& trainer, int64_t steps, const Planning& planning) {
   for (int64_t step = 1; step <= steps; ++step) {
     for (const size_t p : trainer.Shuffled()) {
-      ASSERT_THAT(trainer.Give(p, step, InOwn(trainer.rank, p, step)), IsOk());
+      ASSERT_THAT(trainer.Give(p, step, ThirdInOwn(trainer.rank, p, step)), IsOk());
     }
     const auto summary = trainer.reducer->Wait();
     ASSERT_THAT(summary, IsOk());
@@ -51,7 +51,7 @@ void TrainAndCheck(Trainer& trainer, int64_t steps, const Planning& planning) {
     EXPECT_EQ(summary->control_messages, step == planning.steps ? planning.messages : 0);
     EXPECT_EQ(trainer.reducer->planned(), step >= planning.steps);
     for (size_t p = 0; p < trainer.parameters.size(); ++p) {
-      const bool own = InOwn(trainer.rank, p, step);
+      const bool own = ThirdInOwn(trainer.rank, p, step);
       trainer.ExpectSum(own ? trainer.own(p) : trainer.shared(p), p, step, 1);
     }
   }

@@ -24,7 +24,7 @@ using support::RunThreads;
 using support::Sliced;
 using support::Trainer;
 
-bool InOwn(int rank, size_t parameter, int64_t step) {
+bool HalfInOwn(int rank, size_t parameter, int64_t step) {
   return (static_cast<size_t>(rank) + parameter + static_cast<size_t>(step)) % 2 == 0;
 }
 
@@ -32,20 +32,20 @@ bool InOwn(int rank, size_t parameter, int64_t step) {
 void TrainByOne(Trainer& trainer, int64_t steps) {
   for (int64_t step = 1; step <= steps; ++step) {
     for (const size_t p : trainer.Shuffled()) {
-      ASSERT_THAT(trainer.Give(p, step, InOwn(trainer.rank, p, step)), IsOk());
+      ASSERT_THAT(trainer.Give(p, step, HalfInOwn(trainer.rank, p, step)), IsOk());
     }
     for (const size_t p : trainer.Shuffled()) {
       if (step == 2 && p % 2 == 1) continue;  // leaves it to Wait
       const auto update = trainer.reducer->WaitFor(trainer.index[p]);
       ASSERT_THAT(update, IsOk());
       EXPECT_TRUE(*update);
-      trainer.ExpectSum(InOwn(trainer.rank, p, step) ? trainer.own(p) : trainer.shared(p), p, step, 1);
+      trainer.ExpectSum(HalfInOwn(trainer.rank, p, step) ? trainer.own(p) : trainer.shared(p), p, step, 1);
     }
     const auto summary = trainer.reducer->Wait();
     ASSERT_THAT(summary, IsOk());
     EXPECT_EQ(summary->step, step);
     for (size_t p = 0; p < trainer.parameters.size(); ++p) {
-      trainer.ExpectSum(InOwn(trainer.rank, p, step) ? trainer.own(p) : trainer.shared(p), p, step, 1);
+      trainer.ExpectSum(HalfInOwn(trainer.rank, p, step) ? trainer.own(p) : trainer.shared(p), p, step, 1);
     }
   }
 }

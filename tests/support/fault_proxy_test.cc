@@ -7,16 +7,13 @@
 #include <thread>
 
 #include "net/socket.h"
+#include "support/deadline.h"
 #include "support/status_matchers.h"
 
 namespace gyre::support {
 namespace {
 
 using absl::StatusCode;
-
-TimePoint In(int ms) {
-  return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
-}
 
 // A client and the target's end of its connection.
 class FaultProxyTest : public testing::Test {

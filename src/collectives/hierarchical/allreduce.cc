@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "collectives/selection/algorithms.h"
+#include "collectives/shm/slices.h"
 
 namespace gyre::internal {
 
@@ -10,9 +11,6 @@ namespace {
 
 // Up to here one rail does it all: more messages would cost more than a second stream wins.
 constexpr int64_t kOneRailBytes = 64 << 10;
-
-// Slices of the rails begin on multiples of this many elements.
-constexpr int64_t kGrain = 128;
 
 int RailsOf(const Team& team, int64_t bytes) {
   return bytes <= kOneRailBytes ? 1 : team.rails();
@@ -60,7 +58,7 @@ int HierarchicalAllReduce::RailsFor(int64_t count) const {
 }
 
 RailSlices HierarchicalAllReduce::SlicesOf(int64_t count) const {
-  return {count, team().local_size(), RailsFor(count), kGrain};
+  return {count, team().local_size(), RailsFor(count), kSliceGrain};
 }
 
 char* HierarchicalAllReduce::Out(int64_t element_index) const {

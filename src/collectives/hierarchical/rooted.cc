@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "collectives/selection/algorithms.h"
+#include "collectives/shm/slices.h"
 
 namespace gyre::internal {
 
@@ -11,8 +12,6 @@ namespace {
 
 // Up to here one rail does it all.
 constexpr int64_t kSmallBytes = 64 << 10;
-
-constexpr int64_t kGrain = 128;
 
 int RailsFor(const Team& team, const ConstTensorView& in) {
   return in.bytes() <= kSmallBytes ? 1 : team.rails();
@@ -30,7 +29,7 @@ HierarchicalBroadcast::HierarchicalBroadcast(std::shared_ptr<Team> team, const C
     : HierarchicalOperation(std::move(team), call, 3),
       root_(this->team().place(call.root)),
       rails_(RailsFor(this->team(), call.in)),
-      slices_(call.in.count, this->team().local_size(), rails_, kGrain) {}
+      slices_(call.in.count, this->team().local_size(), rails_, kSliceGrain) {}
 
 HierarchicalBroadcast::Stage HierarchicalBroadcast::MakeStage(int index) {
   Stage stage;
@@ -58,7 +57,7 @@ HierarchicalReduce::HierarchicalReduce(std::shared_ptr<Team> team, const Call& c
     : HierarchicalOperation(std::move(team), call, 3),
       root_(this->team().place(call.root)),
       rails_(RailsFor(this->team(), call.in)),
-      slices_(call.in.count, this->team().local_size(), rails_, kGrain),
+      slices_(call.in.count, this->team().local_size(), rails_, kSliceGrain),
       buffer_(static_cast<size_t>(call.in.bytes())) {}
 
 HierarchicalReduce::Stage HierarchicalReduce::MakeStage(int index) {

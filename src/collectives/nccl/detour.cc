@@ -7,11 +7,11 @@ namespace gyre::internal::nccl {
 
 namespace {
 
-constexpr int64_t kAlignment = 256;  // bytes
+constexpr int64_t kDetourAlignment = 256;  // bytes
 
 // Of one transfer in one round: whole elements. A group has as many tensors as two for each rank, at most.
 int64_t PieceBytes(int size) {
-  return std::max<int64_t>(kDetourBytes / (int64_t{2} * size) / kAlignment, 1) * kAlignment;
+  return std::max<int64_t>(kDetourBytes / (int64_t{2} * size) / kDetourAlignment, 1) * kDetourAlignment;
 }
 
 }  // namespace

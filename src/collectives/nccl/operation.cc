@@ -24,10 +24,10 @@ constexpr size_t kIdWords = sizeof(UniqueId) / sizeof(int64_t);
 constexpr size_t kToldWords = sizeof(Told) / sizeof(int64_t);
 static_assert(sizeof(Told) == kToldWords * sizeof(int64_t));
 
-constexpr int64_t kAlignment = 256;  // bytes: of tensors in scratch memory
+constexpr int64_t kScratchAlignment = 256;  // bytes: of tensors in scratch memory
 
 int64_t Aligned(int64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
 }
 
 }  // namespace

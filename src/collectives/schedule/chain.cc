@@ -7,8 +7,8 @@ namespace gyre::internal {
 namespace {
 
 // The links of a chain that begins at the root.
-struct Links {
-  Links(int rank, int size, int root)
+struct ChainLinks {
+  ChainLinks(int rank, int size, int root)
       : is_root(rank == root),
         is_last(Wrapped(rank + 1, size) == root),
         towards_root(Wrapped(rank - 1, size)),
@@ -23,7 +23,7 @@ struct Links {
 }  // namespace
 
 Schedule ChainBroadcast(int rank, int size, int root) {
-  const Links links(rank, size, root);
+  const ChainLinks links(rank, size, root);
   Schedule schedule{.blocks = 1, .steps = {}};
   if (!links.is_root) schedule.steps.push_back(ReceiveFrom(links.towards_root, 0));
   if (!links.is_last) schedule.steps.push_back(SendTo(links.from_root, 0));
@@ -31,7 +31,7 @@ Schedule ChainBroadcast(int rank, int size, int root) {
 }
 
 Schedule ChainReduce(int rank, int size, int root) {
-  const Links links(rank, size, root);
+  const ChainLinks links(rank, size, root);
   Schedule schedule{.blocks = 1, .steps = {}};
   if (!links.is_last) schedule.steps.push_back(ReduceFrom(links.from_root, 0));
   if (!links.is_root) schedule.steps.push_back(SendTo(links.towards_root, 0));

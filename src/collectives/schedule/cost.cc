@@ -10,12 +10,10 @@ namespace gyre::internal {
 
 namespace {
 
-constexpr int kNone = StepGraph::kNone;
-
 // Walks the steps in an order in which none comes before what it waits for.
-class Rounds {
+class RoundCounter {
  public:
-  explicit Rounds(std::span<const StepGraph::Node> nodes) : nodes_(nodes), states_(nodes.size()) {}
+  explicit RoundCounter(std::span<const StepGraph::Node> nodes) : nodes_(nodes), states_(nodes.size()) {}
 
   // Works out all rounds and returns the last.
   absl::StatusOr<int> Last();
@@ -34,10 +32,10 @@ class Rounds {
   std::vector<int> ready_;  // nodes that wait for nothing and were not looked at
 };
 
-void Rounds::CountWaits() {
+void RoundCounter::CountWaits() {
   for (const StepGraph::Node& node : nodes_) {
     for (const int after : {node.next_on_block, node.next_in_stream, node.receive}) {
-      if (after != kNone) ++states_[static_cast<size_t>(after)].waits_for;
+      if (after != StepGraph::kNone) ++states_[static_cast<size_t>(after)].waits_for;
     }
   }
   for (size_t node = 0; node < nodes_.size(); ++node) {
@@ -46,14 +44,14 @@ void Rounds::CountWaits() {
 }
 
 // One of the steps that `after` waits for is done, in that round.
-void Rounds::Follow(int after, int before_round) {
-  if (after == kNone) return;
+void RoundCounter::Follow(int after, int before_round) {
+  if (after == StepGraph::kNone) return;
   State& state = states_[static_cast<size_t>(after)];
   state.round = std::max(state.round, before_round);
   if (--state.waits_for == 0) ready_.push_back(after);
 }
 
-absl::StatusOr<int> Rounds::Last() {
+absl::StatusOr<int> RoundCounter::Last() {
   CountWaits();
   int last = 0;
   size_t done = 0;
@@ -84,7 +82,7 @@ absl::StatusOr<Cost> CountCost(std::span<const Schedule> programs, std::span<con
             .messages = 0,
             .sent = std::vector<int64_t>(programs.size()),
             .received = std::vector<int64_t>(programs.size())};
-  ASSIGN_OR_RETURN(cost.rounds, Rounds(graph.nodes()).Last());
+  ASSIGN_OR_RETURN(cost.rounds, RoundCounter(graph.nodes()).Last());
   for (size_t rank = 0; rank < programs.size(); ++rank) {
     for (const Step& step : programs[rank].steps) {
       if (step.kind != Step::Kind::kSend) continue;

@@ -12,7 +12,7 @@ namespace {
 constexpr int kTrees = 2;
 
 // A rank's neighbours in one tree.
-struct Links {
+struct TreeLinks {
   std::vector<int> up;    // one, or none at the top
   std::vector<int> down;  // the larger subtree first
 };
@@ -20,9 +20,9 @@ struct Links {
 // A binary tree over the nodes 1 to `count` in order: a node is as high as its lowest set bit is, its children are half
 // that bit to its left and right, or nearer where the right one would lie beyond `count`. So the odd nodes are leaves
 // and the even ones are not.
-Links InOrder(int node, int count) {
+TreeLinks InOrder(int node, int count) {
   const int bit = node & -node;
-  Links links;
+  TreeLinks links;
   if (node + bit <= count && (node & (2 * bit)) == 0) {
     links.up.push_back(node + bit);
   } else if (node != bit) {
@@ -52,8 +52,8 @@ int PlaceOf(int tree, int node, int count) {
 }
 
 // Trees over `size` places, counted from rank `first` on.
-Links LinksOf(int tree, int place, int places, int first, int size) {
-  Links links = InOrder(NodeAt(tree, place, places), places);
+TreeLinks LinksOf(int tree, int place, int places, int first, int size) {
+  TreeLinks links = InOrder(NodeAt(tree, place, places), places);
   for (std::vector<int>* const nodes : {&links.up, &links.down}) {
     for (int& node : *nodes) node = Wrapped(first + PlaceOf(tree, node, places), size);
   }
@@ -61,22 +61,22 @@ Links LinksOf(int tree, int place, int places, int first, int size) {
 }
 
 // Trees over all ranks but the root, and the root above them.
-Links RootedLinks(int tree, int rank, int size, int root) {
+TreeLinks RootedLinks(int tree, int rank, int size, int root) {
   if (size == 1) return {};
   const int places = size - 1, first = root + 1;
   if (rank == root) return {.up = {}, .down = {Wrapped(first + PlaceOf(tree, Top(places), places), size)}};
-  Links links = LinksOf(tree, Wrapped(rank - first, size), places, first, size);
+  TreeLinks links = LinksOf(tree, Wrapped(rank - first, size), places, first, size);
   if (links.up.empty()) links.up.push_back(root);
   return links;
 }
 
-void AppendDown(const Links& links, int block, Schedule& schedule) {
+void AppendDown(const TreeLinks& links, int block, Schedule& schedule) {
   for (const int parent : links.up) schedule.steps.push_back(ReceiveFrom(parent, block));
   for (const int child : links.down) schedule.steps.push_back(SendTo(child, block));
 }
 
 // The smaller subtree first: it is through sooner.
-void AppendUp(const Links& links, int block, Schedule& schedule) {
+void AppendUp(const TreeLinks& links, int block, Schedule& schedule) {
   for (auto child = links.down.rbegin(); child != links.down.rend(); ++child) {
     schedule.steps.push_back(ReduceFrom(*child, block));
   }

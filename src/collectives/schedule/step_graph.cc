@@ -11,18 +11,6 @@ namespace gyre::internal {
 
 namespace {
 
-constexpr int kNone = StepGraph::kNone;
-
-// The steps that two ranks do on the stream from one to the other, as lists through next_in_stream.
-struct Stream {
-  struct List {
-    int first = kNone;
-    int last = kNone;
-  };
-  List sends;
-  List receives;
-};
-
 absl::Status CheckStep(int rank, const Step& step, int64_t ranks, int blocks) {
   if (step.peer < 0 || step.peer >= ranks || step.peer == rank) {
     return absl::InvalidArgumentError(
@@ -42,6 +30,16 @@ class StepGraph::Builder {
   absl::Status AddAll(std::span<const Schedule> programs);
 
  private:
+  // The steps that two ranks do on the stream from one to the other, as lists through next_in_stream.
+  struct Stream {
+    struct List {
+      int first = StepGraph::kNone;
+      int last = StepGraph::kNone;
+    };
+    List sends;
+    List receives;
+  };
+
   absl::Status Add(int rank, const Schedule& schedule);
   absl::Status MatchStreams();
   int64_t KeyOf(const Node& node) const;
@@ -62,19 +60,19 @@ int64_t StepGraph::Builder::KeyOf(const Node& node) const {
 }
 
 absl::Status StepGraph::Builder::Add(int rank, const Schedule& schedule) {
-  std::vector<int> last_on_block(static_cast<size_t>(schedule.blocks), kNone);
+  std::vector<int> last_on_block(static_cast<size_t>(schedule.blocks), StepGraph::kNone);
   for (const Step& step : schedule.steps) {
     RETURN_IF_ERROR(CheckStep(rank, step, ranks_, schedule.blocks));
     const int number = static_cast<int>(graph_.nodes_.size());
     Node node{.rank = rank, .peer = step.peer, .block = step.block, .kind = step.kind};
 
     node.previous_on_block = std::exchange(last_on_block[static_cast<size_t>(step.block)], number);
-    if (node.previous_on_block != kNone) At(node.previous_on_block).next_on_block = number;
+    if (node.previous_on_block != StepGraph::kNone) At(node.previous_on_block).next_on_block = number;
 
     Stream& stream = streams_[KeyOf(node)];
     Stream::List& list = step.kind == Step::Kind::kSend ? stream.sends : stream.receives;
     node.previous_in_stream = std::exchange(list.last, number);
-    (node.previous_in_stream == kNone ? list.first : At(node.previous_in_stream).next_in_stream) = number;
+    (node.previous_in_stream == StepGraph::kNone ? list.first : At(node.previous_in_stream).next_in_stream) = number;
     graph_.nodes_.push_back(node);
   }
   return absl::OkStatus();
@@ -83,13 +81,13 @@ absl::Status StepGraph::Builder::Add(int rank, const Schedule& schedule) {
 absl::Status StepGraph::Builder::MatchStreams() {
   for (const auto& [key, stream] : streams_) {
     int send = stream.sends.first, receive = stream.receives.first;
-    for (; send != kNone && receive != kNone; receive = At(receive).next_in_stream) {
+    for (; send != StepGraph::kNone && receive != StepGraph::kNone; receive = At(receive).next_in_stream) {
       At(send).receive = receive;
       send = At(send).next_in_stream;
     }
     if (send != receive) {
       return absl::InvalidArgumentError(absl::StrCat("schedule: rank ", key / ranks_, " sends ",
-                                                     send == kNone ? "fewer" : "more", " messages to rank ",
+                                                     send == StepGraph::kNone ? "fewer" : "more", " messages to rank ",
                                                      key % ranks_, " than that receives"));
     }
   }

@@ -8,25 +8,17 @@
 
 namespace gyre::internal {
 
-namespace {
-
-int64_t Longest(std::span<const int64_t> counts) {
-  return *std::ranges::max_element(counts);
-}
-
-}  // namespace
-
 AllGather::AllGather(Group& group, const Call& call, const Signature& signature)
     : ArenaOperation(group, group.collective(), signature, *call.timeout,
-                     Longest(call.counts) * DTypeSize(call.in.dtype) <= SmallBytes(group)),
+                     LongestOf(call.counts) * DTypeSize(call.in.dtype) <= SmallBytes(group)),
       in_(call.in),
       out_(call.out),
       element_(DTypeSize(in_.dtype)),
       counts_(call.counts.begin(), call.counts.end()),
       begins_(Displacements(call.counts)),
       chunk_elements_(channel().capacity >> std::countr_zero(static_cast<uint64_t>(element_))),
-      chunks_(Longest(counts_) <= chunk_elements_ ? 1 : CeilDivide(Longest(counts_), chunk_elements_)),
-      chunk_bytes_(std::min(Longest(counts_), chunk_elements_) * element_) {}
+      chunks_(LongestOf(counts_) <= chunk_elements_ ? 1 : CeilDivide(LongestOf(counts_), chunk_elements_)),
+      chunk_bytes_(std::min(LongestOf(counts_), chunk_elements_) * element_) {}
 
 std::byte* AllGather::Segment(int member) const {
   return static_cast<std::byte*>(out_.data) + begins_[static_cast<size_t>(member)] * element_;

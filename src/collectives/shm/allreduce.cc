@@ -20,9 +20,6 @@ int64_t DirectBytes(const Group& group) {
 // Of plain buffers: up to here every rank reduces everything itself.
 constexpr int kDirectRanks = 3;
 
-// Elements between slice borders: a multiple of two cache lines for every dtype.
-constexpr int64_t kGrain = 128;
-
 // A grid has two meetings more. Where it begins to win: docs/measurements.md.
 constexpr int64_t kGridBytes = 64 << 10;
 
@@ -113,7 +110,7 @@ AllReduce::Next AllReduce::Pipelined(int64_t chunk) {
   if (chunk > 0) CopyOutSlices(chunk - 1);
   if (chunk == chunks_) return Next::kEnd;
   const int64_t count = ChunkCount(chunk);
-  const Range slice = SliceOf(count, size(), rank(), kGrain);
+  const Range slice = SliceOf(count, size(), rank(), kSliceGrain);
   for (int m = 0; m < size(); ++m) {
     channel().sources[static_cast<size_t>(m)] = meeting().slot(m).payload(count * element_) + slice.begin * element_;
   }
@@ -129,7 +126,7 @@ void AllReduce::CopyOutSlices(int64_t chunk) {
   const int64_t count = ChunkCount(chunk);
   char* const to = static_cast<char*>(out_.data) + ChunkBegin(chunk) * element_;
   for (int m = 0; m < size(); ++m) {
-    const Range slice = SliceOf(count, size(), m, kGrain);
+    const Range slice = SliceOf(count, size(), m, kSliceGrain);
     if (slice.count == 0) continue;
     std::memcpy(to + slice.begin * element_, channel().result(m, meeting().round() - 1),
                 static_cast<size_t>(slice.count * element_));
@@ -178,7 +175,7 @@ bool AllReduce::Reach(int member, int64_t begin) {
 
 AllReduce::Next AllReduce::BeginPush() {
   way_ = Way::kPush;
-  const Range slice = SliceOf(in_.count, size(), rank(), kGrain);
+  const Range slice = SliceOf(in_.count, size(), rank(), kSliceGrain);
   for (int m = 0; m < size(); ++m) {
     if (!Reach(m, slice.begin)) return Next::kEnd;
   }
@@ -189,7 +186,7 @@ AllReduce::Next AllReduce::BeginPush() {
 AllReduce::Next AllReduce::BeginGrid() {
   way_ = Way::kGrid;
   const Grid& grid = *group().grid();
-  const int64_t begin = grid.extra() ? 0 : SliceOf(in_.count, grid.columns, grid.column, kGrain).begin;
+  const int64_t begin = grid.extra() ? 0 : SliceOf(in_.count, grid.columns, grid.column, kSliceGrain).begin;
   for (const int m : grid.row_members) {
     if (!Reach(m, begin)) return Next::kEnd;
   }
@@ -208,7 +205,7 @@ AllReduce::Next AllReduce::BeginStage(Stage stage) {
   to.clear();
   if (grid.extra()) return EndStage();
   const auto output = [this](int member) { return channel().destinations[static_cast<size_t>(member)]; };
-  const int64_t chunk = SliceOf(in_.count, grid.columns, grid.column, kGrain).count;
+  const int64_t chunk = SliceOf(in_.count, grid.columns, grid.column, kSliceGrain).count;
   to_push_ = chunk;
   switch (stage) {
     case Stage::kRow:
@@ -216,7 +213,7 @@ AllReduce::Next AllReduce::BeginStage(Stage stage) {
       to.push_back(output(rank()));
       break;
     case Stage::kColumn: {
-      const Range slice = SliceOf(chunk, grid.rows, grid.row, kGrain);
+      const Range slice = SliceOf(chunk, grid.rows, grid.row, kSliceGrain);
       for (const int m : grid.column_members) to.push_back(static_cast<char*>(output(m)) + slice.begin * element_);
       from.assign(to.begin(), to.end());
       to_push_ = slice.count;
@@ -258,7 +255,7 @@ AllReduce::Next AllReduce::PushPiece() {
   std::vector<void*>& to = in_grid ? channel().stage_destinations : channel().destinations;
   if (const int gone = FirstPartnerGone(); gone >= 0) return GiveUpOn(gone);
   const auto streams = static_cast<int64_t>(std::max(from.size(), to.size()));
-  const int64_t piece = std::max<int64_t>(1, kPushBytes / streams / element_ / kGrain) * kGrain;
+  const int64_t piece = std::max<int64_t>(1, kPushBytes / streams / element_ / kSliceGrain) * kSliceGrain;
   const int64_t count = std::min(piece, to_push_);
   device::Reduce(in_grid ? StageReduction() : reduction_, from, to, count);
   to_push_ -= count;

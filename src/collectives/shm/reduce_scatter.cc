@@ -7,24 +7,16 @@
 
 namespace gyre::internal {
 
-namespace {
-
-int64_t Longest(std::span<const int64_t> counts) {
-  return *std::ranges::max_element(counts);
-}
-
-}  // namespace
-
 ReduceScatter::ReduceScatter(Group& group, const Call& call, const Signature& signature)
     : ArenaOperation(group, group.collective(), signature, *call.timeout,
-                     Longest(call.counts) * DTypeSize(call.in.dtype) <= SmallBytes(group)),
+                     LongestOf(call.counts) * DTypeSize(call.in.dtype) <= SmallBytes(group)),
       in_(call.in),
       out_(call.out),
       reduction_(ReductionOf(call, group.size())),
       element_(DTypeSize(in_.dtype)),
       counts_(call.counts.begin(), call.counts.end()),
       begins_(Displacements(call.counts)),
-      longest_(Longest(counts_)),
+      longest_(LongestOf(counts_)),
       piece_(std::min(longest_, channel().capacity / (element_ * group.size()))),
       chunks_(longest_ == piece_ ? 1 : CeilDivide(longest_, piece_)) {}
 

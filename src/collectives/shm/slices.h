@@ -26,6 +26,9 @@ constexpr Range PieceOf(int64_t count, int64_t length, int64_t index) {
   return {begin, std::min(length, count - begin)};
 }
 
+// The grain of the slices that ranks or rails share out: two cache lines or more for every dtype.
+constexpr int64_t kSliceGrain = 128;
+
 constexpr int64_t CeilDivide(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }

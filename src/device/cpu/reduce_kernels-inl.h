@@ -245,13 +245,15 @@ void ReduceLoop(const Operands& o, int64_t count) {
   }
 }
 
+// Sums, which gradients are, have a loop for the usual numbers of sources. Each such loop costs compile time, so the
+// other operations have one loop for any number.
 template <class L, class Combine, bool kScaled>
 HWY_INLINE void ReduceUnrolled(const Operands& o, int64_t count) {
-  switch (o.source_count) {
-    case 2: return ReduceLoop<L, Combine, kScaled, 2>(o, count);
-    case 4: return ReduceLoop<L, Combine, kScaled, 4>(o, count);
-    default: return ReduceLoop<L, Combine, kScaled, 0>(o, count);
+  if constexpr (std::is_same_v<Combine, CombineSum>) {
+    if (o.source_count == 2) return ReduceLoop<L, Combine, kScaled, 2>(o, count);
+    if (o.source_count == 4) return ReduceLoop<L, Combine, kScaled, 4>(o, count);
   }
+  ReduceLoop<L, Combine, kScaled, 0>(o, count);
 }
 
 template <class L, class Combine>

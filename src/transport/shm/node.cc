@@ -144,7 +144,7 @@ void Node::LearnDeparture(int rank) {
 
 void Node::Record(const Loss& loss) {
   if (!Remember(loss) || loss.left()) return;
-  logger_->info("{}", loss.text);
+  logger_.Info(loss.text);
   if (loss.end == Loss::End::kLost && options_.on_loss) options_.on_loss(loss.rank, loss.text);
 }
 

@@ -31,7 +31,7 @@ absl::Status HubLoop::CheckComer(const HandshakeIdentity& comer) const {
 void HubLoop::Accepted(AcceptedPeer accepted) {
   absl::Status usable = CheckComer(accepted.peer);
   if (usable.ok()) usable = SetNonBlocking(accepted.fd.get(), true);
-  if (!usable.ok()) return logger_->warn("connection refused: {}", usable.ToString());
+  if (!usable.ok()) return logger_.Warn(absl::StrCat("connection refused: ", usable.ToString()));
   if (arrivals_.size() >= kMaxArrivals) DropArrival(arrivals_.begin());
   const int rank = accepted.peer.rank;
   const auto place = arrivals_.insert(arrivals_.end(), nullptr);
@@ -42,7 +42,7 @@ void HubLoop::Accepted(AcceptedPeer accepted) {
                                  });
   if (!arrival.ok()) {
     arrivals_.erase(place);
-    return logger_->warn("connection dropped: {}", arrival.status().ToString());
+    return logger_.Warn(absl::StrCat("connection dropped: ", arrival.status().ToString()));
   }
   *place = *std::move(arrival);
   board_.SetArriving(rank, ++peers_.at(rank).arriving);
@@ -63,7 +63,8 @@ void HubLoop::Arrived(Arrivals::iterator arrival, absl::StatusOr<Purpose> purpos
   } else if (absl::IsDataLoss(purpose.status())) {
     Lose(rank, purpose.status().message());
   } else {
-    logger_->debug("a connection of {} came to nothing: {}", board_.NameOf(rank), purpose.status().ToString());
+    logger_.Debug(
+        absl::StrCat("a connection of ", board_.NameOf(rank), " came to nothing: ", purpose.status().ToString()));
   }
   // Last, so that whoever asks meanwhile finds it either arriving or arrived.
   DropArrival(arrival);
@@ -73,7 +74,7 @@ void HubLoop::Arrived(Arrivals::iterator arrival, absl::StatusOr<Purpose> purpos
 void HubLoop::AcceptControl(int rank, UniqueFd fd) {
   if (IsHere(rank) && peers_.at(rank).link == nullptr) return Attach(rank, std::move(fd), /*connector=*/false);
   if (board_.FateOf(rank) == Fate::kHere) {
-    return logger_->warn("{} made a second control connection, which was closed", board_.NameOf(rank));
+    return logger_.Warn(absl::StrCat(board_.NameOf(rank), " made a second control connection, which was closed"));
   }
   // Back from the dead, or so it thinks: it is told.
   const std::string payload = Encode(Loss{rank, self_.rank, board_.LastProblem(rank)});
@@ -87,11 +88,11 @@ void HubLoop::ReportStrangers() {
   const int64_t strangers = counts.refused + counts.timed_out;
   if (strangers > 0 && strangers >= 2 * strangers_reported_) {
     strangers_reported_ = strangers;
-    logger_->warn("{} connections were refused or timed out, the last refusal: {}", strangers,
-                  counts.last_refusal.ToString());
+    logger_.Warn(absl::StrCat(
+        strangers, " connections were refused or timed out, the last refusal: ", counts.last_refusal.ToString()));
   }
   if (counts.pauses > 0 && !std::exchange(trouble_reported_, true)) {
-    logger_->error("connections have to wait: {}", counts.last_trouble.ToString());
+    logger_.Error(absl::StrCat("connections have to wait: ", counts.last_trouble.ToString()));
   }
 }
 

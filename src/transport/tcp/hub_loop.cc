@@ -160,7 +160,7 @@ void HubLoop::Retry(int rank, const Purpose& purpose, const absl::Status& why) {
 void HubLoop::DeliverData(int rank, uint64_t channel, UniqueFd fd) {
   setsockopt(fd.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kNotSentLowWater, sizeof(kNotSentLowWater));
   if (board_.Deliver(channel, rank, std::move(fd))) {
-    logger_->warn("too many connections wait for their channels to be opened: the oldest was closed");
+    logger_.Warn("too many connections wait for their channels to be opened: the oldest was closed");
   }
   Changed();
 }
@@ -237,7 +237,7 @@ void HubLoop::Heard(int teller, const Loss& loss) {
 void HubLoop::GaveUp(int teller, const std::string& why) {
   const std::string text = absl::StrCat(peers_.at(teller).address.name, " has given rank ", self_.rank, " up: ", why);
   if (closing_ || !board_.End(teller, Fate::kLost, text)) return;
-  logger_->info("{}", text);
+  logger_.Info(text);
   gave_up_.insert(teller);
   DropConnections(peers_.at(teller));
   if (events_.on_gave_up != nullptr) events_.on_gave_up(teller, text);
@@ -297,7 +297,7 @@ void HubLoop::Lose(int rank, absl::string_view why) {
 
 void HubLoop::EndLost(int rank, int reporter, const std::string& text) {
   if (closing_ || !board_.End(rank, Fate::kLost, text)) return;
-  logger_->info("{}", text);
+  logger_.Info(text);
   // Also the lost one: should it still be there, it learns why nobody talks to it.
   ToAll(FrameType::kLoss, Encode(Loss{rank, reporter, text}));
   DropConnections(peers_.at(rank));

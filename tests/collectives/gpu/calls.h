@@ -1,6 +1,7 @@
 // Random calls on ranks by a backend, with tensors that are on the GPU in order of the ranks' streams only.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -9,6 +10,9 @@
 #include "collectives/gpu/ranks_on_gpus.h"
 
 namespace gyre {
+
+// A time-out that calls keep on a loaded machine too.
+inline constexpr std::chrono::milliseconds kShortTimeout{500};
 
 using Backends = std::vector<std::shared_ptr<internal::GpuBackend>>;  // by rank
 

@@ -24,8 +24,6 @@ using testing::AnyOf;
 using testing::Each;
 using testing::HasSubstr;
 
-constexpr std::chrono::milliseconds kShort{500};  // for what can be done on a loaded machine too
-
 class Ipc : public testing::Test {
  protected:
   // Halves of areas are small, so that calls have many chunks.
@@ -156,7 +154,7 @@ TEST_F(Ipc, ARankWhoseGpuFailsIsNamed) {
 TEST_F(Ipc, ARankThatDoesNotComeIsNamed) {
   Start(3);
   Sum sum(*host_);
-  auto operations = sum.Make(backends_, kShort);
+  auto operations = sum.Make(backends_, kShortTimeout);
   operations[1] = nullptr;
   for (const absl::Status& status : Ended(operations)) {
     EXPECT_THAT(std::string(status.message()), HasSubstr("rank 1 did not come"));
@@ -174,7 +172,7 @@ TEST_F(Ipc, WhatWasQueuedComesBeforeWhatTheCallerDoesAfterAnError) {
   for (int r = 0; r < 2; ++r) {
     auto& mine = values[static_cast<size_t>(r)];
     operations.push_back(backends_[static_cast<size_t>(r)]->Make(
-        host_->OnGpu(r, {.kind = CallKind::kAllReduce, .in = mine, .out = mine, .timeout = kShort})));
+        host_->OnGpu(r, {.kind = CallKind::kAllReduce, .in = mine, .out = mine, .timeout = kShortTimeout})));
   }
   for (int i = 0; i < 3; ++i) {  // results of the first chunk are taken
     for (const auto& operation : operations) operation->Poll();

@@ -20,7 +20,6 @@ using support::MatchesStatus;
 using testing::Each;
 
 constexpr int64_t kCount = 500;
-constexpr std::chrono::milliseconds kShort{500};  // for what can be done on a loaded machine too
 constexpr auto kRoom = static_cast<int>(internal::nccl::Connection::kMostFlights);
 
 // A graph on each rank that adds up the ranks' values, and what is done with it.
@@ -187,7 +186,7 @@ TEST_F(NcclGraph, OnesThatWereNeverLaunchedAreDiscardedToo) {
 TEST_F(NcclGraph, ALaunchThatTheGpuNeverDoesIsAbortedAtTheDeadline) {
   StartWithGraphs(2);
   host_->gpu()->Stall(true);
-  EXPECT_THAT(Ended(Replays(kShort)), Each(IsOk()));  // it has been queued
+  EXPECT_THAT(Ended(Replays(kShortTimeout)), Each(IsOk()));  // it has been queued
   EXPECT_TRUE(host_->RunWatches());
   EXPECT_TRUE(nccl_->AbortsBecome(2));
   for (const absl::Status& status : Ended(Replays())) {
@@ -220,7 +219,7 @@ TEST_F(NcclGraph, AGraphThatOneRankCannotLaunchGivesTheCommunicatorUp) {
 TEST_F(NcclGraph, OthersLearnTheCauseWhileAbortsWaitForTheGpu) {
   StartWithGraphs(2);
   host_->gpu()->Stall(true);
-  EXPECT_THAT(Ended({Make(0, false, kShort), Make(1, false, std::chrono::seconds(30))}), Each(IsOk()));
+  EXPECT_THAT(Ended({Make(0, false, kShortTimeout), Make(1, false, std::chrono::seconds(30))}), Each(IsOk()));
   EXPECT_TRUE(host_->RunWatches());
   EXPECT_TRUE(nccl_->AbortsBecome(2));
   EXPECT_EQ(nccl_->aborting, 2);
@@ -233,7 +232,7 @@ TEST_F(NcclGraph, OthersLearnTheCauseWhileAbortsWaitForTheGpu) {
 TEST_F(NcclGraph, AnEndLeavesAbortsBehindThatTheGpuHoldsUp) {
   StartWithGraphs(2);
   host_->gpu()->Stall(true);
-  EXPECT_THAT(Ended(Replays(kShort)), Each(IsOk()));
+  EXPECT_THAT(Ended(Replays(kShortTimeout)), Each(IsOk()));
   EXPECT_TRUE(host_->RunWatches());
   backends_.clear();
   EXPECT_TRUE(host_->RunWatches());
@@ -271,7 +270,7 @@ TEST_F(NcclGraph, NoMoreIsLaunchedThanTheGpuHasRoomFor) {
   host_->gpu()->Stall(true);
   for (int i = 0; i < kRoom; ++i) ASSERT_THAT(Ended(Replays()), Each(IsOk()));
   const auto operations = Replays();
-  EXPECT_FALSE(host_->Run(operations, kShort));
+  EXPECT_FALSE(host_->Run(operations, kShortTimeout));
   EXPECT_EQ(nccl_->replays, 2 * kRoom);
   host_->gpu()->Stall(false);
   EXPECT_THAT(Ended(operations), Each(IsOk()));
@@ -284,7 +283,7 @@ TEST_F(NcclGraph, CallsThatFindNoRoomEndAtTheDeadline) {
   EXPECT_TRUE(host_->RunWatches());
   host_->gpu()->Stall(true);
   for (int i = 0; i < kRoom; ++i) ASSERT_THAT(AllReduce(std::chrono::seconds(30)), Each(IsOk()));
-  for (const absl::Status& status : AllReduce(kShort)) {
+  for (const absl::Status& status : AllReduce(kShortTimeout)) {
     EXPECT_THAT(status, MatchesStatus(absl::StatusCode::kDeadlineExceeded, "waiting for the GPU to do earlier calls"));
   }
   EXPECT_TRUE(nccl_->AbortsBecome(2));
@@ -299,7 +298,7 @@ TEST_F(NcclGraph, ACaptureThatNcclDoesNotEndIsAbortedAtTheDeadline) {
     streams_.push_back(*host_->gpu()->CreateStream());
     values_.emplace_back(static_cast<size_t>(kCount), -1.0f);
     graphs_.push_back(*host_->gpu()->Capture(streams_.back()));
-    operations.push_back(Make(r, true, kShort));
+    operations.push_back(Make(r, true, kShortTimeout));
   }
   for (const absl::Status& status : Ended(operations)) {
     EXPECT_THAT(status, MatchesStatus(absl::StatusCode::kDeadlineExceeded, "launching"));

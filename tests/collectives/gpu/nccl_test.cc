@@ -18,8 +18,6 @@ using internal::Call;
 using internal::CallKind;
 using testing::HasSubstr;
 
-constexpr std::chrono::milliseconds kShort{500};  // for what can be done on a loaded machine too
-
 TEST_F(Nccl, DoesWhatEveryCallSays) {
   for (const int size : {1, 2, 3, 4}) {
     Start(size, static_cast<uint64_t>(size));
@@ -190,7 +188,7 @@ TEST_F(Nccl, CallsThatDifferAreRefusedAndChangeNothing) {
 TEST_F(Nccl, OneThatNeverConnectsEndsAtTheDeadline) {
   Start(3);
   nccl_->never_connects = true;
-  for (const absl::Status& status : AllReduce(kShort)) {
+  for (const absl::Status& status : AllReduce(kShortTimeout)) {
     EXPECT_THAT(status, MatchesStatus(absl::StatusCode::kDeadlineExceeded, "connecting the ranks"));
   }
   EXPECT_TRUE(nccl_->AbortsBecome(3));
@@ -202,7 +200,7 @@ TEST_F(Nccl, OneThatNeverLaunchesEndsAtTheDeadline) {
   Start(2);
   EXPECT_THAT(AllReduce(), testing::Each(IsOk()));
   nccl_->never_launches = true;
-  for (const absl::Status& status : AllReduce(kShort)) {
+  for (const absl::Status& status : AllReduce(kShortTimeout)) {
     EXPECT_THAT(status, MatchesStatus(absl::StatusCode::kDeadlineExceeded, "launching"));
   }
   EXPECT_TRUE(nccl_->AbortsBecome(2));
@@ -212,7 +210,7 @@ TEST_F(Nccl, OneThatNeverLaunchesEndsAtTheDeadline) {
 TEST_F(Nccl, ARankThatDoesNotComeIsNamed) {
   Start(3);
   Sum sum(*host_);
-  auto operations = sum.Make(backends_, kShort);
+  auto operations = sum.Make(backends_, kShortTimeout);
   operations[1] = nullptr;
   for (const absl::Status& status : Ended(operations)) {
     EXPECT_THAT(std::string(status.message()), HasSubstr("rank 1 did not come"));
@@ -269,7 +267,7 @@ TEST_F(Nccl, WhatWasQueuedComesBeforeWhatTheCallerDoesAfterAnError) {
   HostOfRanks::Operations operations;
   for (int r = 0; r < 2; ++r) {
     auto& mine = values[static_cast<size_t>(r)];
-    const Call call{.kind = CallKind::kAllReduce, .in = mine, .out = mine, .timeout = kShort};
+    const Call call{.kind = CallKind::kAllReduce, .in = mine, .out = mine, .timeout = kShortTimeout};
     operations.push_back(backends_[static_cast<size_t>(r)]->Make(host_->OnGpu(r, call)));
   }
   for (const absl::Status& status : Ended(operations)) {
@@ -307,7 +305,7 @@ TEST_F(Nccl, ALossIsNamedWhereNcclOnlyNoticesIt) {
 TEST_F(Nccl, WhatTheGpuNeverDoesIsAbortedAtTheDeadline) {
   Start(2);
   host_->gpu()->Stall(true);
-  EXPECT_THAT(AllReduce(kShort), testing::Each(IsOk()));  // it has been queued
+  EXPECT_THAT(AllReduce(kShortTimeout), testing::Each(IsOk()));  // it has been queued
   EXPECT_EQ(nccl_->aborted, 0);
   EXPECT_TRUE(host_->RunWatches());
   EXPECT_TRUE(nccl_->AbortsBecome(2));

@@ -8,11 +8,12 @@
 #include "support/campaign.h"
 
 int main(int argc, char** argv) {
-  CLI::App app(
-      "Random calls over simulated networks with faults. Every round is run twice, and the second run must bring the "
-      "same bytes at the same times as the first");
-  const gyre::support::CampaignOptions options(app, 10'000, "how many calls");
-  CLI11_PARSE(app, argc, argv);
+  const auto options = gyre::support::ParseCampaignOptions(
+      argc, argv,
+      {.about = "Random calls over simulated networks with faults. Every round is run twice, and the second run must "
+                "bring the same bytes at the same times as the first",
+       .rounds = 10'000,
+       .what = "how many calls"});
 
   int64_t wrong = 0;
   for (int64_t round = 0; round < options.rounds; ++round) {

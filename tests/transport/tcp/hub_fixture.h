@@ -9,22 +9,20 @@
 #include <string>
 #include <vector>
 
+#include "support/deadline.h"
 #include "support/status_matchers.h"
 #include "transport/tcp/hub.h"
 
 namespace gyre::tcp {
 
 using absl::StatusCode;
+using support::In;
 using support::IsOk;
 using support::MatchesStatus;
 using testing::HasSubstr;
 using testing::Optional;
 
 inline const std::string kTestSecret(32, 's');
-
-inline TimePoint In(int ms) {
-  return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
-}
 
 // Generous: the machine that tests run on is busy.
 inline constexpr int kPatience = 30'000;

@@ -6,7 +6,7 @@
 //   liars       ranks of the job that prove themselves and then send what they like, and listeners in a rank's place
 //               that answer what they like: 2 of 10 messages. They may end their own connections
 //
-//   hub_garbage_campaign --seed S --rounds N [--part NAME]
+//   hub_garbage_campaign --seed S --rounds N [--only NAME]
 //
 // Exit code 1 if a transfer of the job failed or brought other bytes, an honest rank was taken for lost, somebody was
 // let in, memory grew beyond the bound, or descriptors were left over.
@@ -290,13 +290,14 @@ class Campaign {
 }  // namespace gyre::tcp
 
 int main(int argc, char** argv) {
-  CLI::App app("Strangers, impostors and liars at the hubs of a working job");
-  const gyre::support::CampaignOptions options(app, 10'000, "how many messages");
-  std::string part;
-  app.add_option("--part", part, "one alone")->check(CLI::IsMember({"strangers", "impostors", "liars"}));
-  CLI11_PARSE(app, argc, argv);
+  const auto options =
+      gyre::support::ParseCampaignOptions(argc, argv,
+                                          {.about = "Strangers, impostors and liars at the hubs of a working job",
+                                           .rounds = 10'000,
+                                           .what = "how many messages",
+                                           .parts = {"strangers", "impostors", "liars"}});
   gyre::tcp::Campaign campaign(options.seed, options.rounds);
-  const absl::Status verdict = campaign.Run(part);
+  const absl::Status verdict = campaign.Run(options.only);
   std::printf("hub_garbage_campaign: seed %llu, %lld rounds: %s\n", static_cast<unsigned long long>(options.seed),
               static_cast<long long>(options.rounds), verdict.ok() ? "OK" : verdict.ToString().c_str());
   return verdict.ok() ? 0 : 1;
