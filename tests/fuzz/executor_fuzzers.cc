@@ -34,7 +34,7 @@ StepHeader RandomStepHeader(Mutator& random) {
           .checksum = random.OneIn(2)};
 }
 
-void Reseal(char* header) {
+void ResealHeader(char* header) {
   const auto checksum = static_cast<uint32_t>(XXH3_64bits(header, kCheckedBytes));
   std::memcpy(header + kCheckedBytes, &checksum, sizeof(checksum));
 }
@@ -52,7 +52,7 @@ std::string FuzzStepHeader(Mutator& random) {
   const std::string original(AsText(Encode(header)));
   std::string text = original;
   if (random.OneIn(2)) text = random.MutatedInPlace(std::move(text));
-  if (random.OneIn(2)) Reseal(text.data());
+  if (random.OneIn(2)) ResealHeader(text.data());
   const auto decoded = DecodeStepHeader(ToHeader(text));
   if (text == original && (!decoded.ok() || *decoded != header)) return "did not decode what was encoded";
   if (!decoded.ok()) return absl::IsDataLoss(decoded.status()) ? "" : "another error than kDataLoss";
@@ -223,7 +223,7 @@ class ExecutorRound {
         std::string& script = streams_[rank].script;
         StepHeader due = *DecodeStepHeader(ToHeader(std::string_view(script).substr(at)));
         script.replace(at, kStepHeaderBytes, random_.MutatedInPlace(script.substr(at, kStepHeaderBytes)));
-        Reseal(script.data() + at);
+        ResealHeader(script.data() + at);
         const auto came = DecodeStepHeader(ToHeader(std::string_view(script).substr(at)));
         if (came.ok()) due.checksum = came->checksum;  // either is right; what follows is not, then
         must_fail_ = !came.ok() || *came != due;

@@ -21,7 +21,7 @@ FrameHeader RandomHeader(Mutator& random) {
 }
 
 // Gives the frame at the front a checksum that is right for its header and what follows, its length perhaps a lie.
-void Reseal(std::string& frame) {
+void ResealFrame(std::string& frame) {
   if (frame.size() < kFrameHeaderBytes) return;
   uint32_t length = 0;
   std::memcpy(&length, frame.data() + kLengthOffset, sizeof(length));
@@ -50,7 +50,7 @@ Stream RandomStream(Mutator& random, uint32_t cap) {
     case 0: return stream;
     case 1:
       stream.bytes = random.MutatedInPlace(std::move(stream.bytes));
-      Reseal(stream.bytes);
+      ResealFrame(stream.bytes);
       break;
     case 2: stream.bytes = random.Mutated(std::move(stream.bytes)); break;
     default: stream.bytes += random.RandomBytes(random.Below(100));

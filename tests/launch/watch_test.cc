@@ -43,7 +43,7 @@ using Cpus = std::vector<int>;
 
 constexpr char kTwoSockets[] = "pack:2 [numa] core:3 pu:2";  // core c has processors 2c and 2c + 1
 
-TimePoint At(double seconds_in) {
+TimePoint AtSecond(double seconds_in) {
   return TimePoint() + std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds_in));
 }
 
@@ -208,16 +208,17 @@ TEST(WatchProtocolTest, Messages) {
               MatchesStatus(StatusCode::kDataLoss, "phase"));
   EXPECT_THAT(DecodeReport(EncodeReport({.rank = -1})), MatchesStatus(StatusCode::kDataLoss, ""));
 
-  const std::string usage = EncodeUsage({At(3), {{1, 2.5, 77}, {2, 0, 0, GpuUsage{0.5, 88}}}});
+  const std::string usage = EncodeUsage({AtSecond(3), {{1, 2.5, 77}, {2, 0, 0, GpuUsage{0.5, 88}}}});
   ExpectWholeOnly(usage, DecodeUsage);
-  EXPECT_EQ(DecodeUsage(usage)->when, At(3));
+  EXPECT_EQ(DecodeUsage(usage)->when, AtSecond(3));
   EXPECT_EQ(DecodeUsage(usage)->ranks[0].cpu_seconds, 2.5);
   EXPECT_EQ(DecodeUsage(usage)->ranks[0].memory, 77u);
   EXPECT_FALSE(DecodeUsage(usage)->ranks[0].gpu);
   EXPECT_EQ(DecodeUsage(usage)->ranks[1].gpu->gpus, 0.5);
   EXPECT_EQ(DecodeUsage(usage)->ranks[1].gpu->memory, 88u);
-  EXPECT_THAT(DecodeUsage(EncodeUsage({At(3), {{1, std::nan(""), 7}}})), MatchesStatus(StatusCode::kDataLoss, ""));
-  EXPECT_THAT(DecodeUsage(EncodeUsage({At(3), {{1, 1, 7, GpuUsage{-1, 7}}}})),
+  EXPECT_THAT(DecodeUsage(EncodeUsage({AtSecond(3), {{1, std::nan(""), 7}}})),
+              MatchesStatus(StatusCode::kDataLoss, ""));
+  EXPECT_THAT(DecodeUsage(EncodeUsage({AtSecond(3), {{1, 1, 7, GpuUsage{-1, 7}}}})),
               MatchesStatus(StatusCode::kDataLoss, ""));
 }
 
@@ -225,19 +226,21 @@ TEST(WatchProtocolTest, Messages) {
 
 TEST(JobBoardTest, StatusLine) {
   JobBoard board(4);
-  EXPECT_EQ(board.StatusLine(At(0)), "0 of 4 ranks up");
+  EXPECT_EQ(board.StatusLine(AtSecond(0)), "0 of 4 ranks up");
   board.OnStarted();
-  board.OnReport({.rank = 0, .activity = "training", .step = 12, .steps = 100, .loss = 2.5}, At(10));
-  board.OnReport({.rank = 3, .step = 11}, At(8));
-  EXPECT_EQ(board.StatusLine(At(10)), "4 of 4 ranks up, training, step 12 of 100, loss 2.5");  // one step is no lag
-  board.OnReport({.rank = 3, .step = 10}, At(8));
-  EXPECT_EQ(board.StatusLine(At(10)), "4 of 4 ranks up, training, step 12 of 100, loss 2.5, late: rank 3 (step 10)");
-  EXPECT_EQ(board.StatusLine(At(8.5)).find("late"), std::string::npos);  // it spoke just now
+  board.OnReport({.rank = 0, .activity = "training", .step = 12, .steps = 100, .loss = 2.5}, AtSecond(10));
+  board.OnReport({.rank = 3, .step = 11}, AtSecond(8));
+  EXPECT_EQ(board.StatusLine(AtSecond(10)),
+            "4 of 4 ranks up, training, step 12 of 100, loss 2.5");  // one step is no lag
+  board.OnReport({.rank = 3, .step = 10}, AtSecond(8));
+  EXPECT_EQ(board.StatusLine(AtSecond(10)),
+            "4 of 4 ranks up, training, step 12 of 100, loss 2.5, late: rank 3 (step 10)");
+  EXPECT_EQ(board.StatusLine(AtSecond(8.5)).find("late"), std::string::npos);  // it spoke just now
   board.OnRankEnded(1);
-  EXPECT_TRUE(board.StatusLine(At(10)).starts_with("3 of 4 ranks up"));
+  EXPECT_TRUE(board.StatusLine(AtSecond(10)).starts_with("3 of 4 ranks up"));
   board.OnStarted();  // again
-  EXPECT_EQ(board.StatusLine(At(10)), "4 of 4 ranks up");
-  JobBoard(1).OnReport({.rank = 1, .step = 1}, At(0));  // none of its ranks: passed over
+  EXPECT_EQ(board.StatusLine(AtSecond(10)), "4 of 4 ranks up");
+  JobBoard(1).OnReport({.rank = 1, .step = 1}, AtSecond(0));  // none of its ranks: passed over
 }
 
 TEST(JobBoardTest, MetricsAreInPrometheussFormat) {
@@ -246,8 +249,8 @@ TEST(JobBoardTest, MetricsAreInPrometheussFormat) {
   board.set_epoch(3);
   board.OnStarted();
   board.set_phase(Phase::kProcessing);
-  board.OnReport({.rank = 0, .step = 12, .steps = 100, .loss = HUGE_VAL}, At(0));
-  board.OnReport({.rank = 1, .step = 10}, At(0));
+  board.OnReport({.rank = 0, .step = 12, .steps = 100, .loss = HUGE_VAL}, AtSecond(0));
+  board.OnReport({.rank = 1, .step = 10}, AtSecond(0));
   const std::string text = board.Metrics();
   for (const char* line :
        {"gyre_job_phase{job=\"ab\",phase=\"PROCESSING\"} 1\n", "gyre_job_phase{job=\"ab\",phase=\"QUEUED\"} 0\n",
@@ -279,12 +282,12 @@ TEST(UsageTest, ATraceIsReadAsItWasWritten) {
   const std::string path = folder.path() / "trace.csv";
   auto trace = UsageTrace::Open(path, 2);
   ASSERT_THAT(trace, IsOk());
-  trace->Begin(At(100));
-  EXPECT_THAT(trace->Add(At(100), {1, 5, 1000}, ""), IsOk());  // the first look is of no interval
-  EXPECT_THAT(trace->Add(At(101), {1, 6.5, 2000}, "loading"), IsOk());
-  EXPECT_THAT(trace->Add(At(101), {1, 6.6, 2000}, "none"), IsOk());  // at once: no interval either
-  EXPECT_THAT(trace->Add(At(103), {1, 6.5, 3000, GpuUsage{0.75, 99}}, ""), IsOk());
-  EXPECT_THAT(trace->Add(At(103), {2, 6.5, 3000}, ""), IsOk());  // none of its ranks
+  trace->Begin(AtSecond(100));
+  EXPECT_THAT(trace->Add(AtSecond(100), {1, 5, 1000}, ""), IsOk());  // the first look is of no interval
+  EXPECT_THAT(trace->Add(AtSecond(101), {1, 6.5, 2000}, "loading"), IsOk());
+  EXPECT_THAT(trace->Add(AtSecond(101), {1, 6.6, 2000}, "none"), IsOk());  // at once: no interval either
+  EXPECT_THAT(trace->Add(AtSecond(103), {1, 6.5, 3000, GpuUsage{0.75, 99}}, ""), IsOk());
+  EXPECT_THAT(trace->Add(AtSecond(103), {2, 6.5, 3000}, ""), IsOk());  // none of its ranks
   const auto rows = ReadUsageTrace(path);
   ASSERT_THAT(rows, IsOk());
   ASSERT_EQ(rows->size(), 2u);
@@ -383,15 +386,15 @@ TEST(ServerRanksTest, AFolderThatNobodyHoldsIsRemoved) {
 TEST(HostCooldownTest, LostHostsAreLeftOutForAWhileWhereOthersSuffice) {
   using Placed = std::vector<HostRanks>;
   HostCooldown cooldown({{"a", 2}, {"b", 2}, {"c", 2}}, Placement::kPack, seconds(10));
-  EXPECT_EQ(cooldown.Place(4, At(0)), (Placed{{"a", 0, 2}, {"b", 2, 2}}));
-  cooldown.OnLost("a", At(0));
-  EXPECT_EQ(cooldown.Place(4, At(9)), (Placed{{"b", 0, 2}, {"c", 2, 2}}));
-  EXPECT_EQ(cooldown.LeftOut(4, At(9)), std::vector<std::string>{"a"});
-  EXPECT_EQ(cooldown.Place(4, At(10)), (Placed{{"a", 0, 2}, {"b", 2, 2}}));
-  cooldown.OnLost("c", At(5));
-  EXPECT_EQ(cooldown.Place(4, At(9)), (Placed{{"a", 0, 2}, {"b", 2, 2}}));  // the others do not suffice
-  EXPECT_TRUE(cooldown.LeftOut(4, At(9)).empty());
-  EXPECT_EQ(cooldown.Place(2, At(9)), (Placed{{"b", 0, 2}}));
+  EXPECT_EQ(cooldown.Place(4, AtSecond(0)), (Placed{{"a", 0, 2}, {"b", 2, 2}}));
+  cooldown.OnLost("a", AtSecond(0));
+  EXPECT_EQ(cooldown.Place(4, AtSecond(9)), (Placed{{"b", 0, 2}, {"c", 2, 2}}));
+  EXPECT_EQ(cooldown.LeftOut(4, AtSecond(9)), std::vector<std::string>{"a"});
+  EXPECT_EQ(cooldown.Place(4, AtSecond(10)), (Placed{{"a", 0, 2}, {"b", 2, 2}}));
+  cooldown.OnLost("c", AtSecond(5));
+  EXPECT_EQ(cooldown.Place(4, AtSecond(9)), (Placed{{"a", 0, 2}, {"b", 2, 2}}));  // the others do not suffice
+  EXPECT_TRUE(cooldown.LeftOut(4, AtSecond(9)).empty());
+  EXPECT_EQ(cooldown.Place(2, AtSecond(9)), (Placed{{"b", 0, 2}}));
 }
 
 // --- Output ---

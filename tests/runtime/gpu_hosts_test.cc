@@ -44,7 +44,7 @@ std::vector<float> Sum(const std::vector<int>& ranks, int64_t count, uint64_t nu
   return values;
 }
 
-void ExpectSum(const GpuRank& rank, Communicator& communicator, const std::vector<int>& ranks, int64_t count) {
+void ExpectSumOverHosts(const GpuRank& rank, Communicator& communicator, const std::vector<int>& ranks, int64_t count) {
   auto tensor = rank.Tensor(DType::kF32, count, rank.stream);
   const auto in = Input(rank.rank, count, 5);
   std::vector<float> out(in.size());
@@ -61,7 +61,7 @@ TEST(GpuHostsTest, CallsOfAllSizesByTurns) {
     RunOnSharedGpus(hosts, 2, [&](GpuRank& rank) {
       std::vector<int> all(static_cast<size_t>(rank.rank.size));
       for (size_t r = 0; r < all.size(); ++r) all[r] = static_cast<int>(r);
-      for (const int64_t count : {10'001, 3, 0, 1000, 33, 32, 4000}) ExpectSum(rank, rank.world(), all, count);
+      for (const int64_t count : {10'001, 3, 0, 1000, 33, 32, 4000}) ExpectSumOverHosts(rank, rank.world(), all, count);
     });
   }
 }
@@ -75,10 +75,10 @@ TEST(GpuHostsTest, PartsOfACommunicatorChooseForThemselves) {
         if (std::ranges::count(group, rank.rank.rank) == 0) continue;
         auto part = rank.world().Split(group);
         ASSERT_THAT(part, IsOk());
-        ExpectSum(rank, **part, group, 3000);
+        ExpectSumOverHosts(rank, **part, group, 3000);
       }
     }
-    ExpectSum(rank, rank.world(), {0, 1, 2, 3}, 3000);
+    ExpectSumOverHosts(rank, rank.world(), {0, 1, 2, 3}, 3000);
   });
 }
 
@@ -119,7 +119,7 @@ TEST(GpuHostsTest, WhereMemoryCannotBeSharedAllGoOnStaged) {
     rank.Meet();
     const size_t before = rank.gpu->allocations();
     rank.Meet();
-    for (const int64_t count : {5000, 1000}) ExpectSum(rank, **all, ranks, count);
+    for (const int64_t count : {5000, 1000}) ExpectSumOverHosts(rank, **all, ranks, count);
     rank.Meet();
     EXPECT_EQ(rank.gpu->allocations(), before + 2);  // an area for each rank
     rank.Meet();

@@ -30,13 +30,13 @@ using testing::HasSubstr;
 using Steps = std::vector<Step>;
 
 // 10 us, 1 GB/s: a KB is a us. No headers, and pieces of 4 KB.
-PriceModel Plain() {
+PriceModel PlainPricing() {
   return {.link = {std::chrono::microseconds(10), 1e9}, .header_bytes = 0, .grain = 4000};
 }
 
 // When each rank has ended, in us. Rank r does steps[r], on as many blocks as there are sizes.
 std::vector<double> Ends(const std::vector<Steps>& steps, const std::vector<int64_t>& bytes,
-                         const PriceModel& model = Plain(), const LinkFunction& links = {}) {
+                         const PriceModel& model = PlainPricing(), const LinkFunction& links = {}) {
   std::vector<Schedule> programs;
   for (const Steps& each : steps) programs.push_back({.blocks = static_cast<int>(bytes.size()), .steps = each});
   const auto price = PriceOf(programs, bytes, model, links);
@@ -55,7 +55,7 @@ auto Us(double expected) {
 TEST(Price, AMessageTakesLatencyAndItsBytes) {
   EXPECT_THAT(Ends({{SendTo(1, 0)}, {ReceiveFrom(0, 0)}}, {3000}), ElementsAre(Us(3), Us(13)));
   EXPECT_THAT(Ends({{SendTo(1, 0)}, {ReceiveFrom(0, 0)}}, {0}), ElementsAre(Us(0), Us(10)));
-  PriceModel model = Plain();
+  PriceModel model = PlainPricing();
   model.header_bytes = 500;
   EXPECT_THAT(Ends({{SendTo(1, 0)}, {ReceiveFrom(0, 0)}}, {3000}, model), ElementsAre(Us(3.5), Us(13.5)));
   // One header, however many pieces.
@@ -87,7 +87,7 @@ TEST(Price, ABlockIsPassedOnPieceByPiece) {
 }
 
 TEST(Price, ReductionsTakeTimeBesideReceiving) {
-  PriceModel model = Plain();
+  PriceModel model = PlainPricing();
   model.reduced_bytes_per_second = 2e9;
   EXPECT_THAT(Ends({{SendTo(1, 0)}, {ReduceFrom(0, 0)}}, {3000}, model), ElementsAre(Us(3), Us(14.5)));
   // The first piece while the second one arrives.
@@ -109,8 +109,9 @@ TEST(Price, LinksMayDiffer) {
   const LinkFunction links = [](int from, int to) {
     return sim::LinkModel{std::chrono::microseconds(from == 0 ? 10 : 100), to == 2 ? 0.5e9 : 1e9};
   };
-  EXPECT_THAT(Ends({{SendTo(1, 0)}, {ReceiveFrom(0, 0), SendTo(2, 0)}, {ReceiveFrom(1, 0)}}, {3000}, Plain(), links),
-              ElementsAre(Us(3), Us(13 + 6), Us(13 + 100 + 6)));
+  EXPECT_THAT(
+      Ends({{SendTo(1, 0)}, {ReceiveFrom(0, 0), SendTo(2, 0)}, {ReceiveFrom(1, 0)}}, {3000}, PlainPricing(), links),
+      ElementsAre(Us(3), Us(13 + 6), Us(13 + 100 + 6)));
 }
 
 TEST(Price, RefusesWhatMakesNoSense) {
@@ -121,16 +122,16 @@ TEST(Price, RefusesWhatMakesNoSense) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
     return std::string(status.message());
   };
-  EXPECT_THAT(refusal({{SendTo(1, 0)}, {}}, Plain()), HasSubstr("rank 0 sends more messages to rank 1"));
-  EXPECT_THAT(refusal({{SendTo(1, 0)}, {ReceiveFrom(0, 1)}}, Plain()),
+  EXPECT_THAT(refusal({{SendTo(1, 0)}, {}}, PlainPricing()), HasSubstr("rank 0 sends more messages to rank 1"));
+  EXPECT_THAT(refusal({{SendTo(1, 0)}, {ReceiveFrom(0, 1)}}, PlainPricing()),
               HasSubstr("sends 8 bytes to rank 1, which expects 9"));
-  EXPECT_THAT(refusal({{ReceiveFrom(1, 0), SendTo(1, 0)}, {ReceiveFrom(0, 0), SendTo(0, 0)}}, Plain()),
+  EXPECT_THAT(refusal({{ReceiveFrom(1, 0), SendTo(1, 0)}, {ReceiveFrom(0, 0), SendTo(0, 0)}}, PlainPricing()),
               HasSubstr("4 of 4 steps wait for each other"));
-  PriceModel model = Plain();
+  PriceModel model = PlainPricing();
   model.link.latency = {};
   EXPECT_THAT(refusal({{SendTo(1, 0)}, {ReceiveFrom(0, 0)}}, model), HasSubstr("must be positive"));
   const std::vector<Schedule> ring = {RingAllGather(0, 2), RingAllGather(1, 2)};
-  EXPECT_FALSE(PriceOf(ring, std::vector<int64_t>{1}, Plain()).ok());
+  EXPECT_FALSE(PriceOf(ring, std::vector<int64_t>{1}, PlainPricing()).ok());
 }
 
 TEST(Price, DefaultsAreTheExecutors) {
