@@ -9,6 +9,7 @@
 #include "compression/index_code.h"
 #include "compression/payload.h"
 #include "fuzzers.h"
+#include "net/bytes.h"
 
 namespace gyre::fuzz {
 
@@ -19,10 +20,6 @@ using compression::Decoder;
 
 constexpr const char* kCodecs[] = {"none",    "fp16", "bf16",         "fp8",     "int8",    "int4",   "sign",
                                    "ternary", "topk", "topk-sampled", "randomk", "dgc:0.5", "dgc:0.9"};
-
-std::span<const std::byte> AsBytes(const std::string& text) {
-  return std::as_bytes(std::span(text));
-}
 
 std::string Payload(Mutator& random, int64_t count) {
   const auto options = ParseCompression(kCodecs[random.Below(std::size(kCodecs))]).value();
