@@ -66,8 +66,8 @@ function(gyre_add_test_program name)
 endfunction()
 
 # gyre_add_test(NAME [PROGRAM program] SOURCES... [LINK libraries...] [RUNS ...] [TIMEOUT seconds] [LABELS labels...])
-# A CTest entry: the cases that SOURCES define, of which those called *_test.cc become part of PROGRAM. Without PROGRAM
-# the entry has a program of its own, of its own name. The label "gtest" tells scripts/test to expect a report.
+# Adds SOURCES to PROGRAM, and a CTest entry that runs the cases which those called *_test.cc define. Without PROGRAM the
+# entry has a program of its own, with its name. The label "gtest" tells scripts/test to expect a report.
 function(gyre_add_test name)
   cmake_parse_arguments(arg "" "PROGRAM;TIMEOUT" "SOURCES;LINK;RUNS;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)

@@ -1,4 +1,4 @@
-// What the decoders of agent_protocol.cc and watch_protocol.cc share.
+// The decoders of agent_protocol.cc and watch_protocol.cc share this.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Who the peers of these tests are, and the secret that they share.
+// The identities of the peers of these tests, and their secret.
 #pragma once
 
 #include <string>
