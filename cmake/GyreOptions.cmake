@@ -31,7 +31,7 @@ if(PROJECT_IS_TOP_LEVEL)
     set(CMAKE_UNITY_BUILD ON)
   endif()
   # Compiled objects are shared between the build folders of clones. CCACHE_DEPEND: what a unit includes is taken from the
-  # compilation itself; to preprocess it before, as ccache does else, takes a fifth of the time again.
+  # compilation itself; by default ccache preprocesses the unit before, which takes as long as parsing it.
   find_program(GYRE_CCACHE ccache)
   if(GYRE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
     set(CMAKE_CXX_COMPILER_LAUNCHER
