@@ -38,7 +38,6 @@ function(gyre_add_campaign name)
   target_include_directories(${name} PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}")
   if(arg_ROUNDS)
     add_test(NAME ${name} COMMAND ${name} --seed 1 --rounds ${arg_ROUNDS})
-    set_tests_properties(${name} PROPERTIES TIMEOUT 240)
   endif()
 endfunction()
 
@@ -65,14 +64,11 @@ function(gyre_add_test_program name)
   endwhile()
 endfunction()
 
-# gyre_add_test(NAME [PROGRAM program] SOURCES... [LINK libraries...] [RUNS ...] [TIMEOUT seconds] [LABELS labels...])
+# gyre_add_test(NAME [PROGRAM program] SOURCES... [LINK libraries...] [RUNS ...] [LABELS labels...])
 # Adds SOURCES to PROGRAM, and a CTest entry that runs the cases which those called *_test.cc define. Without PROGRAM the
 # entry has a program of its own, with its name. The label "gtest" tells scripts/test to expect a report.
 function(gyre_add_test name)
-  cmake_parse_arguments(arg "" "PROGRAM;TIMEOUT" "SOURCES;LINK;RUNS;LABELS" ${ARGN})
-  if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 120)
-  endif()
+  cmake_parse_arguments(arg "" "PROGRAM" "SOURCES;LINK;RUNS;LABELS" ${ARGN})
   set(command ${name})
   if(arg_PROGRAM)
     set(tests ${arg_SOURCES})
@@ -93,19 +89,19 @@ function(gyre_add_test name)
     set_source_files_properties(${sources} PROPERTIES UNITY_GROUP "${name}_${unit}")
     math(EXPR unit "${unit} + 1")
   endwhile()
-  gyre_add_test_entry(${name} COMMAND ${command} TIMEOUT ${arg_TIMEOUT} LABELS ${arg_LABELS})
+  gyre_add_test_entry(${name} COMMAND ${command} LABELS ${arg_LABELS})
   if("sanitized" IN_LIST arg_LABELS)
     add_dependencies(sanitized ${arg_PROGRAM})
   endif()
 endfunction()
 
-# gyre_add_test_entry(NAME COMMAND program arguments... [TIMEOUT seconds] [LABELS labels...] [ENVIRONMENT variables...])
+# gyre_add_test_entry(NAME COMMAND program arguments... [LABELS labels...] [ENVIRONMENT variables...])
 # A CTest entry that runs a GoogleTest program.
 function(gyre_add_test_entry name)
-  cmake_parse_arguments(arg "" "TIMEOUT" "COMMAND;LABELS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(arg "" "" "COMMAND;LABELS;ENVIRONMENT" ${ARGN})
   add_test(NAME ${name} COMMAND ${arg_COMMAND})
   set_tests_properties(${name} PROPERTIES
-    TIMEOUT ${arg_TIMEOUT} LABELS "gtest;${arg_LABELS}"
+    LABELS "gtest;${arg_LABELS}"
     ENVIRONMENT "GTEST_OUTPUT=xml:${PROJECT_BINARY_DIR}/test-results/${name}.xml;${arg_ENVIRONMENT}")
 endfunction()
 

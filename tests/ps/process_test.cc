@@ -140,7 +140,7 @@ TEST_F(ProcessTest, CompressedTrainingIsThatOfWhatWasDecodedToTheBit) {
     for (const char* const host : {"", "another host"}) {
       host_ = host;
       servers_.clear();
-      folder_ = std::make_unique<support::TemporaryDirectory>();
+      folder_ = NewFolder();
       StartServers(2);
       const auto strike = [&](int worker, int step) {
         if (worker != 1 || (step != 2 && step != 4)) return;
@@ -163,7 +163,7 @@ TEST_F(ProcessTest, AServerThatIsLostWithItsDiskCostsNoStepWithReplicas) {
       values_as_ = compression::PayloadKind::kF16;
     }
     servers_.clear();
-    folder_ = std::make_unique<support::TemporaryDirectory>();
+    folder_ = NewFolder();
     StartServers(servers);
     const auto strike = [&](int worker, int step) {
       if (worker != 1 || step % 3 != 2) return;
@@ -187,7 +187,7 @@ TEST_F(ProcessTest, AReplicaTakesAnotherServer) {
 TEST_F(ProcessTest, AWorkerThatStartsAnewGoesOnWhereTheOthersAre) {
   for (const Consistency& each : {Consistency{}, {Mode::kStale, 2}, {Mode::kAsynchronous}}) {
     servers_.clear();
-    folder_ = std::make_unique<support::TemporaryDirectory>();
+    folder_ = NewFolder();
     consistency_ = each;
     StartServers(2);
     std::vector<float> gradient(Elements());

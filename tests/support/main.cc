@@ -43,11 +43,15 @@ std::string FilterOf(const std::vector<std::string>& sources) {
   const testing::UnitTest& all = *testing::UnitTest::GetInstance();
   for (int s = 0; s < all.total_test_suite_count(); ++s) {
     const testing::TestSuite& suite = *all.GetTestSuite(s);
+    std::vector<std::string> chosen;
     for (int t = 0; t < suite.total_test_count(); ++t) {
       const testing::TestInfo& test = *suite.GetTestInfo(t);
       const std::string name = absl::StrCat(suite.name(), ".", test.name());
-      if (IsOf(test.file(), sources) && PassesFilter(name, GTEST_FLAG_GET(filter))) absl::StrAppend(&filter, name, ":");
+      if (IsOf(test.file(), sources) && PassesFilter(name, GTEST_FLAG_GET(filter))) chosen.push_back(name);
     }
+    // GoogleTest prints the filter: it is kept short.
+    if (!chosen.empty() && std::ssize(chosen) == suite.total_test_count()) chosen = {absl::StrCat(suite.name(), ".*")};
+    for (const std::string& name : chosen) absl::StrAppend(&filter, name, ":");
   }
   return filter.empty() ? "-*" : filter;
 }

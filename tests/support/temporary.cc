@@ -16,8 +16,13 @@ std::string UniqueName(std::string_view prefix) {
   return absl::StrFormat("%s-%d-%08x%08x", std::string(prefix), getpid(), random(), random());
 }
 
-TemporaryDirectory::TemporaryDirectory() {
-  std::string name = (std::filesystem::temp_directory_path() / "gyre-test-XXXXXX").string();
+std::filesystem::path MemoryFolder() {
+  const std::filesystem::path memory = "/dev/shm";
+  return access(memory.c_str(), W_OK) == 0 ? memory : std::filesystem::temp_directory_path();
+}
+
+TemporaryDirectory::TemporaryDirectory(const std::filesystem::path& in) {
+  std::string name = (in / "gyre-test-XXXXXX").string();
   if (mkdtemp(name.data()) == nullptr) {
     ADD_FAILURE() << "cannot make a folder like " << name;
     return;
