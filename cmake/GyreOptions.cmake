@@ -5,6 +5,7 @@ option(GYRE_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(GYRE_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 option(GYRE_BUILD_BENCH "Build gyre-bench" ${PROJECT_IS_TOP_LEVEL})
 option(GYRE_WERROR "Warnings are errors: for work on Gyre, as each compiler has warnings of its own" OFF)
+set(GYRE_UNIT_BYTES 60000 CACHE STRING "Sources are compiled as units of about so many bytes; 0: each by itself")
 set(GYRE_SANITIZER "" CACHE STRING "what -fsanitize= takes (address,undefined or thread), or empty for none")
 set(GYRE_TORCH "AUTO" CACHE STRING "The LibTorch adapter's test and example: ON, OFF, or AUTO (where it is found, \
 and no sanitizer is on)")
@@ -25,10 +26,6 @@ if(PROJECT_IS_TOP_LEVEL)
   set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
   if(NOT CMAKE_BUILD_TYPE)
     set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
-  endif()
-  # Several sources at a time are one compilation. OFF shows what each one costs or includes by itself.
-  if(NOT DEFINED CMAKE_UNITY_BUILD)
-    set(CMAKE_UNITY_BUILD ON)
   endif()
   # Compiled objects are shared between the build folders of clones. CCACHE_DEPEND: what a unit includes is taken from the
   # compilation itself; by default ccache preprocesses the unit before, which takes as long as parsing it.

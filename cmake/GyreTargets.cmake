@@ -1,7 +1,8 @@
 # How this project declares its targets.
 include_guard(GLOBAL)
 
-# What scripts/test builds in the release build: all that its tests run. Without what nvcc compiles.
+# What scripts/test builds in the release build: all that its tests run. Without what takes long to compile and few
+# change: CUDA's code, and what includes LibTorch.
 add_custom_target(test_programs)
 # What scripts/test builds under sanitizers.
 add_custom_target(sanitized)
@@ -47,7 +48,7 @@ function(gyre_add_test_helper name)
   add_executable(${name} ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
   target_link_libraries(${name} PRIVATE ${arg_LINK} gyre_warnings)
-  add_dependencies(test_programs ${name})
+  set_property(GLOBAL APPEND PROPERTY GYRE_TEST_PROGRAMS ${name})
 endfunction()
 
 # gyre_add_test_program(NAME [LINK libraries...] [RUNS MACRO target MACRO target...])
@@ -66,11 +67,15 @@ endfunction()
 
 # gyre_add_test(NAME [PROGRAM program] SOURCES... [LINK libraries...] [RUNS ...] [LABELS labels...])
 # Adds SOURCES to PROGRAM, and a CTest entry that runs the cases which those called *_test.cc define. Without PROGRAM the
-# entry has a program of its own, with its name. The label "gtest" tells scripts/test to expect a report.
+# entry has a program of its own, with its name; only then are there LINK and RUNS. The label "gtest" tells scripts/test
+# to expect a report.
 function(gyre_add_test name)
   cmake_parse_arguments(arg "" "PROGRAM" "SOURCES;LINK;RUNS;LABELS" ${ARGN})
   set(command ${name})
   if(arg_PROGRAM)
+    if(arg_LINK OR arg_RUNS)
+      message(FATAL_ERROR "${name}: LINK and RUNS are those of ${arg_PROGRAM}: give them to gyre_add_test_program")
+    endif()
     set(tests ${arg_SOURCES})
     list(FILTER tests INCLUDE REGEX "_test\\.cc$")
     list(JOIN tests "," tests)
@@ -80,17 +85,9 @@ function(gyre_add_test name)
     gyre_add_test_program(${name} LINK ${arg_LINK} RUNS ${arg_RUNS})
   endif()
   target_sources(${arg_PROGRAM} PRIVATE ${arg_SOURCES})
-  # A unit is of one entry's sources.
-  set_target_properties(${arg_PROGRAM} PROPERTIES UNITY_BUILD_MODE GROUP)
-  set(unit 0)
-  while(arg_SOURCES)
-    list(SUBLIST arg_SOURCES 0 4 sources)
-    list(REMOVE_ITEM arg_SOURCES ${sources})
-    set_source_files_properties(${sources} PROPERTIES UNITY_GROUP "${name}_${unit}")
-    math(EXPR unit "${unit} + 1")
-  endwhile()
+  set_source_files_properties(${arg_SOURCES} PROPERTIES UNITY_GROUP ${name})  # a unit is of one entry's sources
   gyre_add_test_entry(${name} COMMAND ${command} LABELS ${arg_LABELS})
-  if("sanitized" IN_LIST arg_LABELS)
+  if("sanitized" IN_LIST arg_LABELS OR ("asan" IN_LIST arg_LABELS AND GYRE_SANITIZER MATCHES address))
     add_dependencies(sanitized ${arg_PROGRAM})
   endif()
 endfunction()
@@ -106,7 +103,8 @@ function(gyre_add_test_entry name)
 endfunction()
 
 # gyre_finds_gpus(NAME PROGRAM): a CTest entry, or a program, whose program loads libgyre_cuda.so if it is built by then.
-# scripts/test-gpu builds both and runs the entry: such are labelled "gpu".
+# scripts/test-gpu builds both and runs the entry: such are labelled "gpu". scripts/test builds the module only in a part
+# of --all, but once it is there keeps it up to date.
 function(gyre_finds_gpus name program)
   add_dependencies(gpu ${program})
   if(TEST ${name})

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compiles each header by itself, with the flags of the build in BUILD_DIR. Exit code 1 if one does not compile, or
 brings in more than LINES lines, its own and those of all files that it includes.
-Not compiled are those that the build compiles so already, because a source includes them before anything else, and those
+Not compiled are those that a source includes before anything else (tidy.py looks at each source by itself), and those
 called *-inl.h: Highway has them compiled once for each instruction set, by the source they serve.
 
 Usage: headers.py BUILD_DIR JOBS LINES

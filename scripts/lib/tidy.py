@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Runs clang-tidy on the sources of src/, bench/, examples/ and bindings/, several at a time, each once per content: a source is
-looked at again only when it, a header of the project, or .clang-tidy has changed.
+"""Looks at each source by itself, several at a time, each once per content: again only when it, a header of the project,
+or .clang-tidy has changed. Those of src/, bench/, examples/ and bindings/ are clang-tidy's; of tests it is only seen that
+they compile, without the other sources of their unit.
 
 Usage: tidy.py CLANG_TIDY BUILD_DIR JOBS SECONDS BUDGET    (at most SECONDS for each source; none is begun once BUDGET
 seconds are over, and what was changed last comes first)
@@ -10,11 +11,12 @@ import hashlib
 import json
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 import time
 
-HOMES = ("src", "bench", "examples", "bindings")
+HOMES = ("src", "bench", "examples", "bindings", "tests")
 
 
 def digest(*parts):
@@ -36,20 +38,21 @@ def age_of_change(root):
 
 
 def main():
-    tidy, build, jobs = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3])
+    tidy, build, jobs = sys.argv[1], pathlib.Path(sys.argv[2]).resolve(), int(sys.argv[3])
     limit, end = float(sys.argv[4]), time.monotonic() + float(sys.argv[5])
     root = pathlib.Path.cwd()
     clean = build / "tidy"
     clean.mkdir(exist_ok=True)
     common = headers_digest(root)
-    sources = {}
+    sources, commands = {}, {}
     for command in json.loads((build / "compile_commands.json").read_text()):
         path = pathlib.Path(command["file"])
-        if path.suffix != ".cu" and path.is_relative_to(root) and path.relative_to(root).parts[0] in HOMES:
+        if path.suffix == ".cc" and path.is_relative_to(root) and path.relative_to(root).parts[0] in HOMES:
             text = path.read_bytes()
             if b"gyre/torch/" in text:
                 continue  # Clang 16 does not take the headers of LibTorch 1.13 as C++20
             sources[path] = clean / digest(common, text, command["command"].encode())
+            commands[path] = command["command"]
     ages = age_of_change(root)
     pending = [(path, stamp) for path, stamp in sources.items() if not stamp.exists()]
     pending.sort(key=lambda item: (ages.get(item[0], -1), item[0]))
@@ -59,13 +62,16 @@ def main():
         if time.monotonic() > end:
             left_out.append(path)
             return True, ""
-        try:
+        if path.is_relative_to(root / "tests"):
+            words = shlex.split(re.sub(r"^.*?ccache ", "", commands[path]))
+            words = [word for word in words if word != "-c"] + ["-fsyntax-only"]
+        else:
             # The flags are those of GCC, some of which Clang does not know.
-            run = subprocess.run(
-                [tidy, "--quiet", "--extra-arg=-Wno-unknown-warning-option", "-p", str(build), str(path)],
-                capture_output=True, text=True, timeout=limit)
+            words = [tidy, "--quiet", "--extra-arg=-Wno-unknown-warning-option", "-p", str(build), str(path)]
+        try:
+            run = subprocess.run(words, cwd=build, capture_output=True, text=True, timeout=limit)
         except subprocess.TimeoutExpired:
-            return False, f"{path.relative_to(root)}: clang-tidy took more than {limit:.0f} s\n"
+            return False, f"{path.relative_to(root)}: took more than {limit:.0f} s\n"
         if run.returncode == 0 and not run.stdout.strip():
             stamp.touch()
             return True, ""

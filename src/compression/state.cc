@@ -20,11 +20,11 @@ absl::Status Differs(std::string_view what, int64_t saved, int64_t expected) {
       absl::StrCat("compression state: ", ToAbsl(what), " is ", saved, ", not ", expected));
 }
 
-int64_t CountOf(const StateArrays& arrays) {
+int64_t ElementsOf(const StateArrays& arrays) {
   return arrays.empty() ? 0 : static_cast<int64_t>(arrays.front().size());
 }
 
-absl::Status Check(std::span<const std::byte> bytes, std::span<const StateArrays> codecs) {
+absl::Status CheckSaved(std::span<const std::byte> bytes, std::span<const StateArrays> codecs) {
   if (bytes.size() < kHeaderBytes + kTrailerBytes || Load<uint32_t>(bytes.data()) != kMagic) {
     return absl::DataLossError("compression state: these bytes are something else");
   }
@@ -47,8 +47,8 @@ absl::Status Check(std::span<const std::byte> bytes, std::span<const StateArrays
     if (number != arrays.size()) {
       return Differs(absl::StrCat("codec ", i, "'s number of arrays"), number, static_cast<int64_t>(arrays.size()));
     }
-    if (count != CountOf(arrays)) {
-      return Differs(absl::StrCat("codec ", i, "'s number of elements"), count, CountOf(arrays));
+    if (count != ElementsOf(arrays)) {
+      return Differs(absl::StrCat("codec ", i, "'s number of elements"), count, ElementsOf(arrays));
     }
     const size_t bytes_of_arrays = arrays.size() * static_cast<size_t>(count) * sizeof(float);
     if (rest.size() - kCodecBytes < bytes_of_arrays) return absl::DataLossError("compression state: cut short");
@@ -82,7 +82,7 @@ std::vector<StateArrays> ArraysOf(std::span<Codec* const> codecs) {
 std::vector<std::byte> SaveState(std::span<const StateArrays> codecs) {
   size_t size = kHeaderBytes + kTrailerBytes;
   for (const StateArrays& arrays : codecs) {
-    size += kCodecBytes + arrays.size() * static_cast<size_t>(CountOf(arrays)) * sizeof(float);
+    size += kCodecBytes + arrays.size() * static_cast<size_t>(ElementsOf(arrays)) * sizeof(float);
   }
   std::vector<std::byte> bytes(size);
   Store(bytes.data(), kMagic);
@@ -91,7 +91,7 @@ std::vector<std::byte> SaveState(std::span<const StateArrays> codecs) {
   std::byte* to = bytes.data() + kHeaderBytes;
   for (const StateArrays& arrays : codecs) {
     Store(to, static_cast<uint32_t>(arrays.size()));
-    Store(to + 8, CountOf(arrays));
+    Store(to + 8, ElementsOf(arrays));
     to += kCodecBytes;
     for (const std::span<float> array : arrays) {
       if (!array.empty()) std::memcpy(to, array.data(), array.size_bytes());
@@ -107,7 +107,7 @@ std::vector<std::byte> SaveState(std::span<Codec* const> codecs) {
 }
 
 absl::Status RestoreState(std::span<const std::span<const std::byte>> saved, std::span<const StateArrays> codecs) {
-  for (const auto bytes : saved) RETURN_IF_ERROR(Check(bytes, codecs));
+  for (const auto bytes : saved) RETURN_IF_ERROR(CheckSaved(bytes, codecs));
   for (const StateArrays& arrays : codecs) {
     for (const std::span<float> array : arrays) std::ranges::fill(array, 0.0f);
   }

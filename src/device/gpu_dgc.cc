@@ -27,7 +27,7 @@ int64_t KeptCount(double sparsity, int64_t count) {
                              count);
 }
 
-absl::Status Check(const GpuDgcTensor& tensor, size_t number, bool momentum, bool sampled) {
+absl::Status CheckTensor(const GpuDgcTensor& tensor, size_t number, bool momentum, bool sampled) {
   const auto wrong = [number](std::string_view what) {
     return absl::InvalidArgumentError(
         absl::StrCat("tensor ", number, ": ", absl::string_view(what.data(), what.size())));
@@ -135,7 +135,7 @@ absl::StatusOr<std::unique_ptr<GpuDgc>> GpuDgc::Create(Gpu& gpu, std::span<const
   RETURN_IF_ERROR(CheckSelection(options.gradients, {.sparsity = options.least_sparsity}));
   const auto first = std::ranges::find_if(tensors, [](const GpuDgcTensor& tensor) { return tensor.count != 0; });
   for (size_t t = 0; t < tensors.size(); ++t) {
-    RETURN_IF_ERROR(Check(tensors[t], t, first != tensors.end() && first->momentum != nullptr, options.sampled));
+    RETURN_IF_ERROR(CheckTensor(tensors[t], t, first != tensors.end() && first->momentum != nullptr, options.sampled));
   }
   std::unique_ptr<GpuDgc> made(new GpuDgc(gpu, options));
   ASSIGN_OR_RETURN(Gpu::Stream const stream, gpu.CreateStream());

@@ -12,7 +12,7 @@ namespace gyre::device {
 
 namespace {
 
-absl::Status Check(const Segment& segment, size_t number, DType buffer_dtype, int64_t free_from) {
+absl::Status CheckSegment(const Segment& segment, size_t number, DType buffer_dtype, int64_t free_from) {
   const auto wrong = [&](std::string_view what) {
     return absl::InvalidArgumentError(absl::StrCat("segment ", number, " (", segment.count, " of ",
                                                    ToAbsl(DTypeName(segment.dtype)), " at element ", segment.first,
@@ -37,7 +37,7 @@ absl::StatusOr<PackTable> MakePackTable(std::span<const Segment> segments, DType
   const int64_t tile_elements = std::clamp<int64_t>(tile_bytes / DTypeSize(buffer_dtype) & ~int64_t{15}, 16, 1 << 24);
   for (size_t s = 0; s < segments.size(); ++s) {
     const Segment& segment = segments[s];
-    if (auto checked = Check(segment, s, buffer_dtype, table.buffer_count); !checked.ok()) return checked;
+    if (auto checked = CheckSegment(segment, s, buffer_dtype, table.buffer_count); !checked.ok()) return checked;
     for (int64_t first = 0; first < segment.count; first += tile_elements) {
       table.tiles.push_back({.first = first,
                              .count = static_cast<int32_t>(std::min(tile_elements, segment.count - first)),

@@ -363,7 +363,7 @@ class SparseExchange final : public CompressedExchange {
 };
 
 // A rank's clipping is by the norm of its own gradient: then each counts as a host of its own.
-std::vector<int> HostsOf(const Compression& compression, const ExchangeSettings& settings) {
+std::vector<int> HostsOfCall(const Compression& compression, const ExchangeSettings& settings) {
   const auto* const dgc = std::get_if<Dgc>(&compression);
   const bool apart =
       settings.hosts.empty() || std::ranges::max(settings.hosts) == 0 || (dgc != nullptr && dgc->clip > 0);
@@ -378,7 +378,7 @@ std::vector<int> HostsOf(const Compression& compression, const ExchangeSettings&
 absl::StatusOr<std::unique_ptr<CompressedExchange>> MakeSparseExchange(const Compression& compression,
                                                                        ExchangeSettings settings,
                                                                        std::shared_ptr<CodecDevice> device) {
-  const HostPieces pieces(HostsOf(compression, settings));
+  const HostPieces pieces(HostsOfCall(compression, settings));
   ASSIGN_OR_RETURN(auto encoder, device->MakeSparseEncoder(compression, settings, pieces));
   return std::make_unique<SparseExchange>(compression, std::move(settings), pieces, std::move(device),
                                           std::move(encoder));

@@ -28,7 +28,7 @@ bool Usable(std::span<const int> ranks, int size) {
          std::ranges::all_of(ranks, [size](int rank) { return rank >= 0 && rank < size; });
 }
 
-std::vector<int64_t> Encode(std::span<const int> ranks, int size, int64_t region) {
+std::vector<int64_t> EncodeProposal(std::span<const int> ranks, int size, int64_t region) {
   std::vector<int64_t> words(static_cast<size_t>(size) + 1, kNobody);
   words[0] = region;
   if (Usable(ranks, size)) {
@@ -39,14 +39,14 @@ std::vector<int64_t> Encode(std::span<const int> ranks, int size, int64_t region
   return words;
 }
 
-Proposal Decode(std::span<const int64_t> words) {
+Proposal DecodeProposal(std::span<const int64_t> words) {
   Proposal proposal{words[0], {words.begin() + 1, words.end()}};
   std::erase(proposal.ranks, kNobody);
   return proposal;
 }
 
 // Looks at all proposals, so that every rank comes to the same verdict.
-absl::Status Check(const std::vector<Proposal>& proposals) {
+absl::Status CheckProposals(const std::vector<Proposal>& proposals) {
   for (size_t r = 0; r < proposals.size(); ++r) {
     const auto& ranks = proposals[r].ranks;
     const std::string who = absl::StrCat("split: rank ", r, "'s list [", absl::StrJoin(ranks, ", "), "]");
@@ -92,15 +92,15 @@ absl::StatusOr<SplitResult> AgreeOnSplit(const SplitParent& parent, std::span<co
     // A rank without room says so to all, so that all fail alike.
     region = parent.reserve(result.ranks).value_or(kNoRoom);
   }
-  const std::vector<int64_t> own = Encode(ranks, size, region);
+  const std::vector<int64_t> own = EncodeProposal(ranks, size, region);
   std::vector<int64_t> all(own.size() * static_cast<size_t>(size));
   RETURN_IF_ERROR(gather(own, all));
 
   std::vector<Proposal> proposals;
   for (size_t r = 0; r < static_cast<size_t>(size); ++r) {
-    proposals.push_back(Decode(std::span(all).subspan(r * own.size(), own.size())));
+    proposals.push_back(DecodeProposal(std::span(all).subspan(r * own.size(), own.size())));
   }
-  RETURN_IF_ERROR(Check(proposals));
+  RETURN_IF_ERROR(CheckProposals(proposals));
   for (int member : ranks) result.regions.push_back(proposals[static_cast<size_t>(member)].region);
   return result;
 }

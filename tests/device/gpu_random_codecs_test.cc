@@ -25,7 +25,7 @@ using support::MatchesStatus;
 
 class GpuRandomCodecsTest : public GpuUnderTest {};
 
-std::vector<float> ValuesOf(int64_t count) {
+std::vector<float> GradientValues(int64_t count) {
   std::vector<float> values(static_cast<size_t>(count));
   for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i) * 1.7f) + 2;
   return values;
@@ -36,7 +36,7 @@ TEST_P(GpuRandomCodecsTest, TakeAndAddWhatTheCpuDoes) {
     for (const double sparsity : {0.0, 0.3, 0.99}) {
       SCOPED_TRACE(std::to_string(count) + " elements, sparsity " + std::to_string(sparsity));
       const RandomK options{.sparsity = sparsity, .seed = 11};
-      const std::vector<float> gradient = ValuesOf(count);
+      const std::vector<float> gradient = GradientValues(count);
       const auto codec = *compression::MakeCodec(options, count);
       std::vector<std::byte> payload;
       ASSERT_THAT(codec->Encode(gradient, 3, payload), IsOk());

@@ -29,7 +29,7 @@ Plan PlanInOrder(const std::vector<TensorInfo>& tensors, int64_t bytes) {
   return PlanBySize(tensors, order, bytes);
 }
 
-std::vector<std::vector<int>> Members(const std::vector<Part>& parts) {
+std::vector<std::vector<int>> MembersOf(const std::vector<Part>& parts) {
   std::vector<std::vector<int>> members;
   for (const Part& part : parts) members.push_back(part.tensors);
   return members;
@@ -41,7 +41,7 @@ TEST(Parts, ABucketThatLiesTogetherIsOneCall) {
   const Layout layout = MakeLayout(tensors, plan);
   EXPECT_EQ(layout.bytes, 128 + 256 + 128 + 256);
   const auto parts = MakeParts(tensors, plan, layout, 1 << 20);
-  EXPECT_THAT(Members(parts), ElementsAre(ElementsAre(0, 1, 2, 3)));
+  EXPECT_THAT(MembersOf(parts), ElementsAre(ElementsAre(0, 1, 2, 3)));
   EXPECT_EQ(parts[0].begin, 0);
   EXPECT_EQ(parts[0].count, 32 + 64 + 32 + 64);
 }
@@ -50,7 +50,7 @@ TEST(Parts, LargeTensorsHaveTheirOwnAndEmptyOnesNone) {
   const auto tensors = Floats({10, 0, 100, 20, 30, 0});
   const Plan plan = PlanInOrder(tensors, 1 << 20);
   const auto parts = MakeParts(tensors, plan, MakeLayout(tensors, plan), 400);
-  EXPECT_THAT(Members(parts), ElementsAre(ElementsAre(0), ElementsAre(2), ElementsAre(3, 4)));
+  EXPECT_THAT(MembersOf(parts), ElementsAre(ElementsAre(0), ElementsAre(2), ElementsAre(3, 4)));
 }
 
 TEST(Parts, ALaterPlanFindsTensorsWhereTheFirstOnePutThem) {
@@ -58,7 +58,7 @@ TEST(Parts, ALaterPlanFindsTensorsWhereTheFirstOnePutThem) {
   const Layout layout = MakeLayout(tensors, PlanInOrder(tensors, 1 << 20));
   const std::vector<int> order = {4, 1, 2, 0, 3};
   const Plan later = PlanBySize(tensors, order, 4 * 128 + 127);  // 4 1 2 0, then 3
-  EXPECT_THAT(Members(MakeParts(tensors, later, layout, 1 << 20)),
+  EXPECT_THAT(MembersOf(MakeParts(tensors, later, layout, 1 << 20)),
               ElementsAre(ElementsAre(0, 1, 2), ElementsAre(4), ElementsAre(3)));
 }
 
@@ -213,7 +213,7 @@ TEST(Gradients, SlicesMakeUpATensor) {
   ASSERT_TRUE(HasRightTurns(plan));
   for (const int64_t own_call_bytes : {400, 1 << 20}) {
     const auto parts = MakeParts(tensors, plan, layout, own_call_bytes);
-    EXPECT_THAT(Members(parts), ElementsAre(ElementsAre(0), ElementsAre(1), ElementsAre(0)));
+    EXPECT_THAT(MembersOf(parts), ElementsAre(ElementsAre(0), ElementsAre(1), ElementsAre(0)));
     std::vector<std::byte> memory(static_cast<size_t>(layout.bytes));
     Gradients gradients(tensors, layout, memory.data(), own_call_bytes, 1);
     std::vector<float> large(1001), small(10);

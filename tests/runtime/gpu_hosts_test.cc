@@ -27,14 +27,14 @@ void RunOnSharedGpus(const HostSizes& hosts, unsigned seed, const std::function<
   support::RunOnGpus(hosts, seed, body, Owner::kHost);
 }
 
-std::vector<float> Input(int rank, int64_t count, uint64_t number) {
+std::vector<float> InputOverHosts(int rank, int64_t count, uint64_t number) {
   std::vector<float> values(static_cast<size_t>(count));
   FillExact(values, number, rank);
   return values;
 }
 
 // Over the ranks of the job that take part.
-std::vector<float> Sum(const std::vector<int>& ranks, int64_t count, uint64_t number) {
+std::vector<float> SumOverHosts(const std::vector<int>& ranks, int64_t count, uint64_t number) {
   std::vector<float> values(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
     for (const int r : ranks) {
@@ -46,13 +46,13 @@ std::vector<float> Sum(const std::vector<int>& ranks, int64_t count, uint64_t nu
 
 void ExpectSumOverHosts(const GpuRank& rank, Communicator& communicator, const std::vector<int>& ranks, int64_t count) {
   auto tensor = rank.Tensor(DType::kF32, count, rank.stream);
-  const auto in = Input(rank.rank, count, 5);
+  const auto in = InputOverHosts(rank.rank, count, 5);
   std::vector<float> out(in.size());
   rank.Put(tensor.view, in.data());
   ASSERT_THAT(communicator.AllReduce(tensor.view), IsOk());
   rank.Get(tensor.view, out.data());
   rank.Settle(rank.stream);
-  EXPECT_EQ(out, Sum(ranks, count, 5));
+  EXPECT_EQ(out, SumOverHosts(ranks, count, 5));
 }
 
 // Small ones go staged, large ones do not, and the ranks stay in step.
@@ -88,7 +88,7 @@ TEST(GpuHostsTest, OnTwoStreamsAndBesideOthers) {
       void* const other = *rank.gpu->CreateStream();
       constexpr int64_t kCount = 5001;
       auto a = rank.Tensor(DType::kF32, kCount, rank.stream), b = rank.Tensor(DType::kF32, kCount, other);
-      const auto in = Input(rank.rank, kCount, 1), late = Input(rank.rank, kCount, 2);
+      const auto in = InputOverHosts(rank.rank, kCount, 1), late = InputOverHosts(rank.rank, kCount, 2);
       std::vector<float> first(in.size()), second(in.size()), third(in.size());
       rank.Put(a.view, in.data());
       ASSERT_THAT(rank.world().AllReduce(a.view, b.view), IsOk());
@@ -101,8 +101,8 @@ TEST(GpuHostsTest, OnTwoStreamsAndBesideOthers) {
       rank.Get(b.view, third.data());
       rank.Settle(rank.stream);
       rank.Settle(other);
-      EXPECT_EQ(first, Sum({0, 1, 2, 3}, kCount, 1)) << seed;
-      EXPECT_EQ(second, Sum({0, 1, 2, 3}, kCount, 2)) << seed;
+      EXPECT_EQ(first, SumOverHosts({0, 1, 2, 3}, kCount, 1)) << seed;
+      EXPECT_EQ(second, SumOverHosts({0, 1, 2, 3}, kCount, 2)) << seed;
       EXPECT_EQ(third, first) << seed;
       rank.gpu->DestroyStream(other);
     });

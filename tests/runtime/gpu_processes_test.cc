@@ -33,7 +33,7 @@ using support::IsOk;
 
 constexpr Device kGpu{.gpu = 0};
 
-void ExpectSum(Communicator& world, device::Gpu& gpu, Runtime& runtime, int64_t count, uint64_t seed = 5) {
+void ExpectSumOfProcesses(Communicator& world, device::Gpu& gpu, Runtime& runtime, int64_t count, uint64_t seed = 5) {
   std::vector<float> values(static_cast<size_t>(count));
   support::FillExact(values, seed, world.rank());
   const auto buffer = runtime.Allocate(count * 4, kGpu);
@@ -82,7 +82,7 @@ void RunOnCuda(const HostSizes& hosts, const std::function<void(Runtime&, device
 void SumUpOn(const HostSizes& hosts) {
   RunOnCuda(hosts, [&](Runtime& runtime, device::Gpu& gpu) {
     Communicator& world = runtime.world();
-    for (const int64_t count : {0, 1, 1001, 12'345'678}) ExpectSum(world, gpu, runtime, count);
+    for (const int64_t count : {0, 1, 1001, 12'345'678}) ExpectSumOfProcesses(world, gpu, runtime, count);
     const double seconds = SecondsOfAllReduce(world, gpu, runtime);
     if (world.rank() != 0) return;
     std::printf("64 MiB, %d processes on one GPU, %zu hosts: %.3f ms\n", world.size(), hosts.size(), seconds * 1e3);
@@ -105,8 +105,8 @@ TEST(ProcessesOnCuda, TwoHalvesSumUpByIpcBesideAll) {
     ASSERT_THAT(ranks, IsOk());
     ASSERT_EQ((*ranks)->size(), 2);
     for (const int64_t count : {1, 1001, 123'456}) {
-      ExpectSum(**ranks, gpu, runtime, count, static_cast<uint64_t>(half) + 1);
-      ExpectSum(world, gpu, runtime, count);
+      ExpectSumOfProcesses(**ranks, gpu, runtime, count, static_cast<uint64_t>(half) + 1);
+      ExpectSumOfProcesses(world, gpu, runtime, count);
     }
   });
 }

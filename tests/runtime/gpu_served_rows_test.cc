@@ -130,7 +130,7 @@ class RowsWorker {
 };
 
 // All rows in the end. `on_gpu`: by worker.
-std::vector<float> Train(unsigned seed, const std::vector<bool>& on_gpu) {
+std::vector<float> TrainRows(unsigned seed, const std::vector<bool>& on_gpu) {
   constexpr int kWorkers = 2, kSteps = 6;
   std::mutex mutex;
   std::vector<std::vector<float>> ends(kWorkers);
@@ -153,10 +153,10 @@ std::vector<float> Train(unsigned seed, const std::vector<bool>& on_gpu) {
 }
 
 TEST(GpuServedRowsTest, RowsAreThoseOfTheHostToTheBit) {
-  const std::vector<float> expected = Train(1, {false, false});
+  const std::vector<float> expected = TrainRows(1, {false, false});
   EXPECT_GT(std::ranges::count_if(expected, [](float value) { return value < -0.5f; }), 0) << "nothing was trained";
-  EXPECT_EQ(Train(2, {true, true}), expected);
-  EXPECT_EQ(Train(3, {true, false}), expected);
+  EXPECT_EQ(TrainRows(2, {true, true}), expected);
+  EXPECT_EQ(TrainRows(3, {true, false}), expected);
 }
 
 TEST(GpuServedRowsTest, AFrozenGpuIsNamedByTheDeadlineAndItsRowsForgotten) {

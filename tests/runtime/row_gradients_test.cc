@@ -111,7 +111,7 @@ struct Tables {
   }
 };
 
-void TrainAndCheck(Tables& tables, int64_t steps) {
+void TrainRowsAndCheck(Tables& tables, int64_t steps) {
   Trainer& trainer = tables.trainer;
   for (int64_t step = 1; step <= steps; ++step) {
     ASSERT_THAT(tables.GiveRows(0, step), IsOk());
@@ -136,7 +136,7 @@ TEST_P(RowGradientsOnRanks, AreSummedBesideDenseOnes) {
     for (const auto& p : tables.trainer.parameters) {
       tables.trainer.memory.emplace_back(static_cast<size_t>((p.count() + 1) * DTypeSize(p.dtype)));
     }
-    TrainAndCheck(tables, 5);
+    TrainRowsAndCheck(tables, 5);
   });
 }
 
@@ -147,7 +147,7 @@ TEST(RowGradients, WorkAloneAndOverHosts) {
     Tables tables(rank);
     auto joined = JoinJob(rank, JobOptions(rank, {2, 1}));
     ASSERT_THAT(tables.Start({.op = ReduceOp::kSum}, {}, std::move(joined)), IsOk());
-    TrainAndCheck(tables, 4);
+    TrainRowsAndCheck(tables, 4);
   });
 }
 

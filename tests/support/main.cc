@@ -37,9 +37,11 @@ bool PassesFilter(const std::string& name, const std::string& filter) {
   return MatchesAny(name, parts.first.empty() ? "*" : parts.first) && !MatchesAny(name, parts.second);
 }
 
-// A filter for the cases that `sources` define, of those that GoogleTest's filter lets run. "-*" if there are none.
+// A filter for the cases that `sources` define, of those that GoogleTest's filter lets run: "-*" if there are none.
+// Empty if `sources` define no case at all.
 std::string FilterOf(const std::vector<std::string>& sources) {
   std::string filter;
+  bool any = false;
   const testing::UnitTest& all = *testing::UnitTest::GetInstance();
   for (int s = 0; s < all.total_test_suite_count(); ++s) {
     const testing::TestSuite& suite = *all.GetTestSuite(s);
@@ -47,13 +49,15 @@ std::string FilterOf(const std::vector<std::string>& sources) {
     for (int t = 0; t < suite.total_test_count(); ++t) {
       const testing::TestInfo& test = *suite.GetTestInfo(t);
       const std::string name = absl::StrCat(suite.name(), ".", test.name());
-      if (IsOf(test.file(), sources) && PassesFilter(name, GTEST_FLAG_GET(filter))) chosen.push_back(name);
+      if (!IsOf(test.file(), sources)) continue;
+      any = true;
+      if (PassesFilter(name, GTEST_FLAG_GET(filter))) chosen.push_back(name);
     }
     // GoogleTest prints the filter: it is kept short.
     if (!chosen.empty() && std::ssize(chosen) == suite.total_test_count()) chosen = {absl::StrCat(suite.name(), ".*")};
     for (const std::string& name : chosen) absl::StrAppend(&filter, name, ":");
   }
-  return filter.empty() ? "-*" : filter;
+  return any && filter.empty() ? "-*" : filter;
 }
 
 }  // namespace
@@ -64,7 +68,12 @@ int main(int argc, char** argv) {
   testing::InitGoogleMock(&argc, argv);
   constexpr std::string_view kSources = "--sources=";
   if (argc == 2 && std::string_view(argv[1]).starts_with(kSources)) {
-    GTEST_FLAG_SET(filter, FilterOf(absl::StrSplit(argv[1] + kSources.size(), ',')));
+    const std::string filter = FilterOf(absl::StrSplit(argv[1] + kSources.size(), ','));
+    if (filter.empty()) {
+      std::cerr << argv[1] << ": no case is defined there" << std::endl;
+      return 1;
+    }
+    GTEST_FLAG_SET(filter, filter);
   } else if (argc > 1) {
     std::cerr << "what is '" << argv[1] << "'? --sources=FILE,... runs the cases of these sources; --help: GoogleTest's"
               << std::endl;

@@ -38,10 +38,10 @@ int64_t LengthOf(int64_t bytes, int64_t parts, int64_t element) {
   return std::max<int64_t>(1, bytes / parts / kAlignment * kAlignment / element);
 }
 
-std::byte* At(void* data, int64_t bytes) {
+std::byte* AtByte(void* data, int64_t bytes) {
   return static_cast<std::byte*>(data) + bytes;
 }
-const std::byte* At(const void* data, int64_t bytes) {
+const std::byte* AtByte(const void* data, int64_t bytes) {
   return static_cast<const std::byte*>(data) + bytes;
 }
 
@@ -217,7 +217,7 @@ absl::Status Push::Stage(int64_t chunk) {
   if (has_segments()) return StageSegments(chunk);
   if (call_.kind == CallKind::kBroadcast && rank() != call_.root) return absl::OkStatus();
   const Range piece = PieceOf(call_.in.count, length_, chunk);
-  return Copy(area(rank(), chunk), At(call_.in.data, piece.begin * element_), piece.count);
+  return Copy(area(rank(), chunk), AtByte(call_.in.data, piece.begin * element_), piece.count);
 }
 
 absl::Status Push::StageSegments(int64_t chunk) {
@@ -225,7 +225,7 @@ absl::Status Push::StageSegments(int64_t chunk) {
     const auto index = static_cast<size_t>(m);
     const Range piece = PieceOf(call_.counts[index], length_, chunk);
     RETURN_IF_ERROR(Copy(area(rank(), chunk) + m * length_ * element_,
-                         At(call_.in.data, (sent_[index] + piece.begin) * element_), piece.count));
+                         AtByte(call_.in.data, (sent_[index] + piece.begin) * element_), piece.count));
   }
   return absl::OkStatus();
 }
@@ -241,7 +241,7 @@ absl::Status Push::Work(int64_t chunk) {
   }
   if (rank() == call_.root) return absl::OkStatus();
   const Range piece = PieceOf(call_.out.count, length_, chunk);
-  return Copy(At(call_.out.data, piece.begin * element_), area(call_.root, chunk), piece.count);
+  return Copy(AtByte(call_.out.data, piece.begin * element_), area(call_.root, chunk), piece.count);
 }
 
 // Of all areas, to all of them, or the root's.
@@ -267,7 +267,7 @@ absl::Status Push::ReduceSegment(int64_t chunk) {
   std::array<const void*, device::Gpu::kMaxOperands> sources = {};
   const auto members = static_cast<size_t>(size());
   for (size_t m = 0; m < members; ++m) sources[m] = area(static_cast<int>(m), chunk) + rank() * length_ * element_;
-  const std::array<void*, 1> destination = {At(call_.out.data, piece.begin * element_)};
+  const std::array<void*, 1> destination = {AtByte(call_.out.data, piece.begin * element_)};
   return gpu_->Reduce(reduction_, std::span(sources).first(members), destination, piece.count, port_->stream());
 }
 
@@ -275,8 +275,8 @@ absl::Status Push::Gather(int64_t chunk) {
   for (int m = 0; m < size(); ++m) {
     const auto index = static_cast<size_t>(m);
     const Range piece = PieceOf(call_.counts[index], length_, chunk);
-    std::byte* const to = At(call_.out.data, (received_[index] + piece.begin) * element_);
-    const void* const from = m == rank() ? At(call_.in.data, piece.begin * element_) : area(m, chunk);
+    std::byte* const to = AtByte(call_.out.data, (received_[index] + piece.begin) * element_);
+    const void* const from = m == rank() ? AtByte(call_.in.data, piece.begin * element_) : area(m, chunk);
     RETURN_IF_ERROR(Copy(to, from, piece.count));
   }
   return absl::OkStatus();
@@ -286,7 +286,7 @@ absl::Status Push::Exchange(int64_t chunk) {
   for (int m = 0; m < size(); ++m) {
     const auto index = static_cast<size_t>(m);
     const Range piece = PieceOf(call_.receive_counts[index], length_, chunk);
-    RETURN_IF_ERROR(Copy(At(call_.out.data, (received_[index] + piece.begin) * element_),
+    RETURN_IF_ERROR(Copy(AtByte(call_.out.data, (received_[index] + piece.begin) * element_),
                          area(m, chunk) + rank() * length_ * element_, piece.count));
   }
   return absl::OkStatus();
@@ -297,7 +297,7 @@ absl::Status Push::TakeResults(int64_t chunk) {
   const bool takes = call_.kind == CallKind::kAllReduce || (call_.kind == CallKind::kReduce && rank() == call_.root);
   if (!takes) return absl::OkStatus();
   const Range piece = PieceOf(call_.out.count, length_, chunk);
-  return Copy(At(call_.out.data, piece.begin * element_), area(rank(), chunk), piece.count);
+  return Copy(AtByte(call_.out.data, piece.begin * element_), area(rank(), chunk), piece.count);
 }
 
 // The caller's streams see all of it.

@@ -17,7 +17,7 @@ namespace {
 constexpr char kName[] = "libgyre_mpi.so";
 
 // Beside the library or program that this code is in; empty if the system does not say.
-std::string Beside() {
+std::string BesideLibgyre() {
   Dl_info info = {};
   if (dladdr(kName, &info) == 0 || info.dli_fname == nullptr) return "";
   const std::string path = info.dli_fname;
@@ -27,7 +27,7 @@ std::string Beside() {
 
 // Never closed: MPI does not bear to be. Global, because MPI loads parts that look for its own symbols.
 absl::StatusOr<const Module*> LoadModule() {
-  const std::string beside = Beside();
+  const std::string beside = BesideLibgyre();
   void* library = beside.empty() ? nullptr : dlopen(beside.c_str(), RTLD_NOW | RTLD_GLOBAL);
   std::string why;
   if (library == nullptr && !beside.empty()) why = absl::StrCat(dlerror(), "; ");

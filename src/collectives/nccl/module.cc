@@ -41,7 +41,7 @@ absl::StatusOr<bool> ToProgress(ncclResult_t result, std::string_view what, nccl
   }
 }
 
-absl::Status ToStatus(ncclResult_t result, std::string_view what, ncclComm_t comm = nullptr) {
+absl::Status NcclStatus(ncclResult_t result, std::string_view what, ncclComm_t comm = nullptr) {
   return ToProgress(result, what, comm).status();
 }
 
@@ -95,7 +95,7 @@ class NcclComm final : public Comm {
     ncclComm_t comm = nullptr;
     const ncclResult_t begun = ncclCommInitRankConfig(&comm, size, unique, rank, &config);
     comm_ = comm;
-    return ToStatus(begun, "ncclCommInitRankConfig");
+    return NcclStatus(begun, "ncclCommInitRankConfig");
   }
 
   absl::StatusOr<void*> Register(void* memory, int64_t bytes) override {
@@ -103,7 +103,7 @@ class NcclComm final : public Comm {
     RETURN_IF_ERROR(current.status());
     void* handle = nullptr;
     RETURN_IF_ERROR(
-        ToStatus(ncclCommRegister(comm_, memory, static_cast<size_t>(bytes), &handle), "ncclCommRegister", comm_));
+        NcclStatus(ncclCommRegister(comm_, memory, static_cast<size_t>(bytes), &handle), "ncclCommRegister", comm_));
     return handle;
   }
 
@@ -112,13 +112,13 @@ class NcclComm final : public Comm {
     RETURN_IF_ERROR(current.status());
     const ncclComm_t comm = comm_;  // an Abort may come meanwhile
     if (comm == nullptr) return absl::OkStatus();
-    return ToStatus(ncclCommDeregister(comm, handle), "ncclCommDeregister");
+    return NcclStatus(ncclCommDeregister(comm, handle), "ncclCommDeregister");
   }
 
   absl::StatusOr<bool> Poll() override {
     if (comm_ == nullptr) return absl::FailedPreconditionError("NCCL: the communicator was aborted");
     ncclResult_t state = ncclSuccess;
-    RETURN_IF_ERROR(ToStatus(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError", comm_));
+    RETURN_IF_ERROR(NcclStatus(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError", comm_));
     return ToProgress(state, "NCCL", comm_);
   }
 
@@ -127,10 +127,10 @@ class NcclComm final : public Comm {
     RETURN_IF_ERROR(current.status());
     ForgetScaled();
     for (const Transfer& transfer : group) RETURN_IF_ERROR(MakeScaled(transfer));
-    RETURN_IF_ERROR(ToStatus(ncclGroupStart(), "ncclGroupStart"));
+    RETURN_IF_ERROR(NcclStatus(ncclGroupStart(), "ncclGroupStart"));
     absl::Status status;
     for (const Transfer& transfer : group) {
-      status = ToStatus(Call(transfer, static_cast<cudaStream_t>(stream)), "NCCL", comm_);
+      status = NcclStatus(Call(transfer, static_cast<cudaStream_t>(stream)), "NCCL", comm_);
       if (!status.ok()) break;
     }
     // Also after an error: the group is this thread's, and must not swallow other calls of its.
@@ -181,9 +181,9 @@ class NcclComm final : public Comm {
       case DType::kF64: put(scale); break;
       default: put(static_cast<float>(scale)); break;
     }
-    RETURN_IF_ERROR(
-        ToStatus(ncclRedOpCreatePreMulSum(&made, scalar.data(), TypeOf(transfer.dtype), ncclScalarHostImmediate, comm_),
-                 "ncclRedOpCreatePreMulSum", comm_));
+    RETURN_IF_ERROR(NcclStatus(
+        ncclRedOpCreatePreMulSum(&made, scalar.data(), TypeOf(transfer.dtype), ncclScalarHostImmediate, comm_),
+        "ncclRedOpCreatePreMulSum", comm_));
     scaled_[key] = made;
     return absl::OkStatus();
   }
@@ -227,7 +227,7 @@ class NcclApi final : public Api {
     const Current current(primary);
     RETURN_IF_ERROR(current.status());
     void* memory = nullptr;
-    RETURN_IF_ERROR(ToStatus(ncclMemAlloc(&memory, static_cast<size_t>(bytes)), "ncclMemAlloc"));
+    RETURN_IF_ERROR(NcclStatus(ncclMemAlloc(&memory, static_cast<size_t>(bytes)), "ncclMemAlloc"));
     return memory;
   }
 
@@ -240,7 +240,7 @@ class NcclApi final : public Api {
 
   absl::StatusOr<UniqueId> MakeId() override {
     ncclUniqueId unique;
-    RETURN_IF_ERROR(ToStatus(ncclGetUniqueId(&unique), "ncclGetUniqueId"));
+    RETURN_IF_ERROR(NcclStatus(ncclGetUniqueId(&unique), "ncclGetUniqueId"));
     UniqueId id;
     std::memcpy(id.data(), &unique, sizeof unique);
     return id;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr bool kLossy = true;
 
-absl::Status Check(const AdviceQuestion& q) {
+absl::Status CheckQuestion(const AdviceQuestion& q) {
   const std::pair<const char*, bool> checks[] = {
       {"the model's bytes", q.model_bytes > 0},
       {"the number of hosts", q.hosts >= 1},
@@ -104,7 +104,7 @@ ServerLoad LoadOfServersBeside(const AdviceQuestion& q, int more, const ServedSh
 
 absl::StatusOr<std::vector<Advice>> Advise(const AdviceQuestion& question) {
   const AdviceQuestion& q = question;
-  RETURN_IF_ERROR(Check(q));
+  RETURN_IF_ERROR(CheckQuestion(q));
   std::vector<Advice> advice;
   if (q.workers_per_host > 1) {
     advice.push_back({"allreduce, flat", 0, Ring(q, q.hosts * q.workers_per_host, q.model_bytes)});

@@ -214,7 +214,7 @@ absl::StatusOr<Price> Pricer::Run(std::span<const int64_t> block_bytes) {
   return price;
 }
 
-absl::Status Check(const PriceModel& model) {
+absl::Status CheckModel(const PriceModel& model) {
   const bool link = model.link.latency > std::chrono::nanoseconds(0) && model.link.bytes_per_second > 0;
   if (link && model.reduced_bytes_per_second > 0 && model.grain > 0 && model.header_bytes >= 0) {
     return absl::OkStatus();
@@ -253,7 +253,7 @@ int64_t SendsOf(const std::vector<Schedule>& programs) {
 
 absl::StatusOr<Price> PriceOf(std::span<const Schedule> programs, std::span<const int64_t> block_bytes,
                               const PriceModel& model, const LinkFunction& links) {
-  RETURN_IF_ERROR(Check(model));
+  RETURN_IF_ERROR(CheckModel(model));
   for (const Schedule& schedule : programs) RETURN_IF_ERROR(CheckBlocks(schedule, block_bytes.size()));
   ASSIGN_OR_RETURN(const StepGraph graph, StepGraph::Of(programs));
   return Pricer(graph, programs.size(), model, links).Run(block_bytes);
@@ -261,7 +261,7 @@ absl::StatusOr<Price> PriceOf(std::span<const Schedule> programs, std::span<cons
 
 absl::StatusOr<Price> PriceOfAlike(const std::function<Schedule(int rank)>& make, int size, int64_t block_bytes,
                                    const PriceModel& model, int64_t most_pieces) {
-  RETURN_IF_ERROR(Check(model));
+  RETURN_IF_ERROR(CheckModel(model));
   const Symmetry symmetry = SymmetryOf(make, size);
   if (symmetry != Symmetry::kNone) {
     const Schedule zero = make(0);

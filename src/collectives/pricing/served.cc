@@ -22,7 +22,7 @@ uint64_t Mix(uint64_t value) {
   return value ^ (value >> 31);
 }
 
-absl::Status Check(const ServedQuestion& q) {
+absl::Status CheckServedQuestion(const ServedQuestion& q) {
   const std::pair<const char*, bool> checks[] = {
       {"the number of workers", q.workers >= 1},
       {"the computation of a step", q.compute_seconds >= 0},
@@ -133,7 +133,7 @@ double SlowdownOf(const Slowdown& slowdown, int worker, int64_t step) {
 }
 
 absl::StatusOr<std::vector<double>> ServedSteps(const ServedQuestion& question) {
-  RETURN_IF_ERROR(Check(question));
+  RETURN_IF_ERROR(CheckServedQuestion(question));
   return Simulation(question).Run();
 }
 

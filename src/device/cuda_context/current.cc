@@ -51,7 +51,7 @@ const Driver& TheDriver() {
   return driver;
 }
 
-absl::Status ToStatus(CUresult result, std::string_view what) {
+absl::Status DriverStatus(CUresult result, std::string_view what) {
   if (result == CUDA_SUCCESS) return absl::OkStatus();
   const char* text = nullptr;
   TheDriver().describe(result, &text);
@@ -79,7 +79,7 @@ absl::StatusOr<PrimaryContext> OpenPrimaryContext(int ordinal) {
   CUresult result = driver.init(0);
   if (result == CUDA_SUCCESS) result = driver.get_device(&device, ordinal);
   if (result == CUDA_SUCCESS) result = driver.retain(&gpu.context, device);
-  if (result != CUDA_SUCCESS) return ToStatus(result, "opening the GPU");
+  if (result != CUDA_SUCCESS) return DriverStatus(result, "opening the GPU");
   return gpu;
 }
 
@@ -103,7 +103,7 @@ Current::~Current() {
 }
 
 absl::Status Current::status() const {
-  return ToStatus(result_, "choosing the GPU");
+  return DriverStatus(result_, "choosing the GPU");
 }
 
 }  // namespace gyre::device::cuda

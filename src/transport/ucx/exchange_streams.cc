@@ -19,7 +19,7 @@ constexpr Duration kGrace = std::chrono::milliseconds(250);
 
 constexpr size_t kSmall = 16 << 10;  // bytes; larger packets all have room for the largest
 
-size_t Gather(std::span<const Bytes> pieces, std::byte* into, size_t room) {
+size_t CopyPieces(std::span<const Bytes> pieces, std::byte* into, size_t room) {
   size_t filled = 0;
   for (const Bytes piece : pieces) {
     const size_t part = std::min(piece.size(), room - filled);
@@ -96,7 +96,7 @@ absl::StatusOr<size_t> Exchange::Write(Slot& slot, std::span<const Bytes> pieces
     ASSIGN_OR_RETURN(packet, MakeRoom(slot, wanted));
   }
   if (packet == nullptr) return 0;
-  Gather(pieces, packet->data.get(), packet->size);
+  CopyPieces(pieces, packet->data.get(), packet->size);
   const size_t size = packet->size;
   const std::lock_guard lock(mutex_);
   RETURN_IF_ERROR(CheckOpen());
