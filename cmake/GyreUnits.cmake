@@ -1,7 +1,7 @@
 # Compiles several sources of a target as one unit, so that what they include is parsed once (docs/building.md).
 #
 # CMake's own unity builds are not used: they name the sources by absolute paths, so that the compiler cache has nothing
-# for another clone. The source properties are CMake's: SKIP_UNITY_BUILD_INCLUSION keeps a source by itself, and only
+# for another clone. Units here name them from the repository's root. The source properties are CMake's: SKIP_UNITY_BUILD_INCLUSION keeps a source by itself, and only
 # sources with the same UNITY_GROUP share a unit.
 include_guard(GLOBAL)
 
@@ -58,12 +58,15 @@ function(gyre_make_units_of target)
     math(EXPR bytes_${group} "${bytes_${group}} + ${size}")
     set(unit "${binary}/units/${target}/${group}_${unit}.cc")
     list(APPEND units "${unit}")
-    cmake_path(RELATIVE_PATH path BASE_DIRECTORY "${binary}/units/${target}")
+    cmake_path(RELATIVE_PATH path BASE_DIRECTORY "${PROJECT_SOURCE_DIR}")
     string(APPEND "text_${unit}" "#include \"${path}\"\n")
   endforeach()
   list(REMOVE_DUPLICATES units)
   foreach(unit ${units})
     file(CONFIGURE OUTPUT "${unit}" CONTENT "${text_${unit}}" @ONLY)
   endforeach()
+  if(units)
+    target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-iquote${PROJECT_SOURCE_DIR}>")
+  endif()
   set_property(TARGET ${target} PROPERTY SOURCES ${kept} ${units})
 endfunction()

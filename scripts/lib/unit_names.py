@@ -22,7 +22,7 @@ def main():
     for unit in units:
         sources = collections.defaultdict(set)
         for name in re.findall(r'#include "([^"]+)"', unit.read_text()):
-            path = (unit.parent / name).resolve()
+            path = root / name
             for inside in ANONYMOUS.findall(path.read_text()):
                 for function in FUNCTION.findall(inside):
                     sources[function].add(str(path.relative_to(root)))

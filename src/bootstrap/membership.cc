@@ -73,10 +73,11 @@ class Joiner {
     return StoreServer::Start(at, {secret, identity_.job_id, identity_.epoch, identity_.size}, deadline_);
   }
 
-  // Connects and waits until all ranks have.
-  absl::StatusOr<std::unique_ptr<StoreClient>> Meet(const Endpoint& store, const std::string& secret) const {
+  // Connects, by `reach`, and waits until all ranks have.
+  absl::StatusOr<std::unique_ptr<StoreClient>> Meet(const Endpoint& store, const std::string& secret,
+                                                    TimePoint reach = TimePoint::max()) const {
     const HandshakeIdentity self{identity_.job_id, identity_.epoch, identity_.rank, Role::kRank};
-    ASSIGN_OR_RETURN(auto client, StoreClient::Connect(store, self, identity_.size, secret, deadline_, TimePoint::max(),
+    ASSIGN_OR_RETURN(auto client, StoreClient::Connect(store, self, identity_.size, secret, deadline_, reach,
                                                        config_.strategy.life));
     RETURN_IF_ERROR(client->Gather("join", "", deadline_).status());
     return client;
@@ -125,7 +126,13 @@ class Joiner {
           met.server = *std::move(server);
         }
       }
-      return Meet(store, met.secret);
+      if (!taken) return Meet(store, met.secret);
+      // What holds the port may be gone before it is reached: then the port is free, and this rank is to serve.
+      auto client = Meet(store, met.secret, std::chrono::steady_clock::now() + kStaleAttempt);
+      if (absl::IsDeadlineExceeded(client.status()) && std::chrono::steady_clock::now() < deadline_) {
+        return absl::UnavailableError(client.status().message());
+      }
+      return client;
     };
     auto client = MeetAgain(attempt);
     if (!client.ok() && taken) {
@@ -177,14 +184,15 @@ class Joiner {
   }
 
   // Rank 0's store may be one that is just closing, of an earlier Runtime of the same job or of an older epoch: then
-  // the next one is about to open. Rank 0 itself has no reason to try again but that such a store holds the port.
+  // the next one is about to open. Rank 0 itself has no reason to try again but that such a store holds the port, or
+  // held it.
   template <typename Attempt>
   absl::StatusOr<std::unique_ptr<StoreClient>> MeetAgain(Attempt attempt) const {
     std::string before;  // why the first store was left: of more use at the end than that there is none now
     for (;;) {
       absl::StatusOr<std::unique_ptr<StoreClient>> client = attempt();
       const absl::Status& status = client.status();
-      if (client.ok() || (first() && !absl::IsCancelled(status))) return client;
+      if (client.ok()) return client;
       if (before.empty() && absl::IsCancelled(status)) before = absl::StrCat("; before: ", status.message());
       const bool late = std::chrono::steady_clock::now() + kRetryPause >= deadline_;
       if (!absl::IsUnavailable(status) && !absl::IsCancelled(status)) {

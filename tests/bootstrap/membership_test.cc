@@ -1,6 +1,7 @@
 #include "bootstrap/membership.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -185,7 +186,7 @@ TEST_F(MembershipTest, WhoDiesBeforeTheRanksHaveMetMeetsThemInItsNextLifeAndLate
                      {"GYRE_SECRET_FD", absl::StrCat(fd->get())},
                      {"GYRE_STRATEGY", absl::StrCat("ps,servers=127.0.0.1:1,life=", life)}};
   };
-  EXPECT_THAT(Join(rank_of(1, 1), 50), MatchesStatus(StatusCode::kDeadlineExceeded, "rank 0 of 2 did not come"));
+  EXPECT_THAT(Join(rank_of(1, 1), 1000), MatchesStatus(StatusCode::kDeadlineExceeded, "rank 0 of 2 did not come"));
   support::RunThreads(2, [&](const support::Rank& rank) {
     const auto membership = Join(rank_of(rank, 1 + rank));
     ASSERT_THAT(membership, IsOk());
@@ -283,6 +284,22 @@ TEST_F(MembershipTest, ARestartedJobWaitsForTheOlderEpochsStoreToGo) {
     ExpectGathers(**membership, "g");
   });
   end.join();
+}
+
+TEST_F(MembershipTest, RankZeroServesWhereThePortWasTakenUntilNow) {
+  auto other = ListenTcp({"127.0.0.1", free_port_}, 1, In(1000));
+  ASSERT_THAT(other, IsOk());
+  std::thread end([&] {
+    pollfd come{.fd = other->get(), .events = POLLIN, .revents = 0};
+    poll(&come, 1, 20000);
+    other->reset();
+  });
+  support::RunThreads(2, [&](const support::Rank& rank) {
+    if (rank == 1) end.join();  // what came was rank 0
+    const auto membership = Join(Torchrun(rank, 2));
+    ASSERT_THAT(membership, IsOk());
+    ExpectGathers(**membership, "g");
+  });
 }
 
 TEST_F(MembershipTest, AStoreOfAnOlderEpochThatStaysIsNamedAtTheDeadline) {
