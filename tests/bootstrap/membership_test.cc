@@ -292,7 +292,7 @@ TEST_F(MembershipTest, RankZeroServesWhereThePortWasTakenUntilNow) {
   std::thread end([&] {
     pollfd come{.fd = other->get(), .events = POLLIN, .revents = 0};
     poll(&come, 1, 20000);
-    other->reset();
+    other->Reset();
   });
   support::RunThreads(2, [&](const support::Rank& rank) {
     if (rank == 1) end.join();  // what came was rank 0
