@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "base/thread.h"
 #include "device/cuda/factory.h"
 #include "gyre/communicator.h"
 #include "runtime/composition.h"
@@ -37,6 +38,7 @@ absl::StatusOr<OpenedGpu> Gpus::Get(int ordinal) {
   nccl::Api* const api = ranks_ > 1 ? nccl() : nullptr;  // loads it: others are not to wait for that
   std::lock_guard lock(mutex_);
   if (const auto opened = known(); opened) return *opened;
+  const SignalsBlocked blocked;  // for CUDA's threads
   ASSIGN_OR_RETURN(std::shared_ptr<device::Gpu> gpu, open_(ordinal));
   OpenedGpu opened{
       .gpu = gpu, .rings = std::make_shared<staged::Rings>(gpu, arena_, sizes_), .memory = gpu, .nccl_memory = nullptr};
