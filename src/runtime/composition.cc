@@ -238,6 +238,7 @@ RuntimeState::~RuntimeState() {
 }
 
 void RuntimeState::Shutdown() {
+  if (node_ != nullptr && node_->process().forked()) return;  // the parent goes on
   // If Join failed half-way, not all are there. The node first: its thread uses the interconnect.
   if (node_ != nullptr) node_->Close();
   if (interconnect_ != nullptr) interconnect_->Close();

@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/process_mark.h"
 #include "base/status.h"
 #include "base/thread.h"
 #include "device/cuda/factory.h"
@@ -17,7 +18,10 @@ std::string NameOfDevice(const Device& device) {
 
 absl::StatusOr<std::shared_ptr<void>> AllocateOn(const std::shared_ptr<device::GpuAllocator>& memory, int64_t bytes) {
   ASSIGN_OR_RETURN(void* const piece, memory->Allocate(bytes));
-  return std::shared_ptr<void>(piece, [memory](void* freed) { memory->Free(freed); });
+  return std::shared_ptr<void>(piece, [memory, process = std::make_shared<const ProcessMark>()](void* freed) {
+    if (process->forked()) return KeepUntilExit(memory);  // it is the parent's, who may be using it
+    memory->Free(freed);
+  });
 }
 
 Gpus::Gpus() : open_(device::cuda::OpenGpu) {}
