@@ -42,6 +42,7 @@ class Mesh {
  public:
   // `directory` empty: an abstract address, which leaves no file, but is seen only within its network namespace.
   // Otherwise a socket in this directory, removed with the mesh; those that killed ranks have left are removed too.
+  // kFailedPrecondition: the directory's path is too long for that; says how long it may be.
   static absl::StatusOr<std::unique_ptr<Mesh>> Listen(HandshakeIdentity self, std::string secret,
                                                       const std::string& directory);
   ~Mesh();

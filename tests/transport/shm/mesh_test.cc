@@ -115,6 +115,22 @@ TEST_F(MeshTest, RemovesSocketsThatNobodyListensAt) {
   }
 }
 
+TEST_F(MeshTest, ADirectoryOfTooLongAPathIsRefusedWithWhatToDo) {
+  support::TemporaryDirectory directory;
+  const size_t most = kMaxUnixNameBytes - std::string_view("/mesh-").size() - 24;
+  for (const size_t length : {most, most + 1}) {
+    const std::string path = directory.path() / std::string(length - directory.path().string().size() - 1, 'd');
+    std::filesystem::create_directory(path);
+    const auto mesh = Mesh::Listen(Identity("job", 0), kSecret, path);
+    if (length == most) {
+      EXPECT_THAT(mesh, IsOk());
+    } else {
+      EXPECT_THAT(mesh, MatchesStatus(StatusCode::kFailedPrecondition, "set XDG_RUNTIME_DIR"));
+      EXPECT_THAT(mesh, MatchesStatus(StatusCode::kFailedPrecondition, "that is 1 bytes shorter"));
+    }
+  }
+}
+
 TEST_F(MeshTest, AMissingPeerIsNamedAtTheDeadline) {
   Open(3);
   auto own = OwnMemory::Create(0, 4096);
