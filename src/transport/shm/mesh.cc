@@ -73,7 +73,7 @@ void RemoveDeadSockets(const std::string& directory) {
     if (!at->path().filename().string().starts_with(kSocketPrefix) || !at->is_socket(error)) continue;
     const auto written = std::filesystem::last_write_time(path, error);
     if (error || written > before) continue;
-    if (absl::IsUnavailable(ConnectUnix(path, TimePoint::min()).status())) unlink(path.c_str());
+    if (!Mesh::IsReachable(path)) unlink(path.c_str());
   }
 }
 
@@ -123,6 +123,10 @@ absl::StatusOr<std::unique_ptr<Mesh>> Mesh::Listen(HandshakeIdentity self, std::
   ASSIGN_OR_RETURN(UniqueFd listener, ListenUnix(address, 128));
   ASSIGN_OR_RETURN(auto acceptor, Acceptor::Create(std::move(listener), self, secret));
   return std::unique_ptr<Mesh>(new Mesh(std::move(self), std::move(secret), address, std::move(acceptor)));
+}
+
+bool Mesh::IsReachable(const std::string& address) {
+  return !absl::IsUnavailable(ConnectUnix(address, TimePoint::min()).status());
 }
 
 absl::StatusOr<std::vector<Link>> Mesh::Connect(const std::vector<Address>& peers, const OwnMemory& own,

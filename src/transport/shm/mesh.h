@@ -49,6 +49,10 @@ class Mesh {
 
   const std::string& address() const { return address_; }
 
+  // Whether somebody listens there, as seen from this process: false on another machine, although its kernel may have
+  // the same names. Does not block.
+  static bool IsReachable(const std::string& address);
+
   struct Address {
     int rank;
     std::string address;

@@ -131,6 +131,17 @@ TEST_F(MeshTest, ADirectoryOfTooLongAPathIsRefusedWithWhatToDo) {
   }
 }
 
+TEST_F(MeshTest, IsReachableWhereSomebodyListens) {
+  support::TemporaryDirectory directory;
+  Open(1);
+  Open(1, directory.path());
+  for (const auto& [rank, address] : addresses_) EXPECT_TRUE(Mesh::IsReachable(address));
+  const std::string gone = addresses_[0].address;
+  meshes_.clear();
+  EXPECT_FALSE(Mesh::IsReachable(gone));
+  EXPECT_FALSE(Mesh::IsReachable(directory.path() / "none"));
+}
+
 TEST_F(MeshTest, AMissingPeerIsNamedAtTheDeadline) {
   Open(3);
   auto own = OwnMemory::Create(0, 4096);
