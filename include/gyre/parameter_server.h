@@ -181,7 +181,7 @@ class GYRE_EXPORT ParameterServerClient {
   class State;
   explicit ParameterServerClient(std::unique_ptr<State> state);
 
-  const std::unique_ptr<State> state_;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace gyre

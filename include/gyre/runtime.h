@@ -29,7 +29,9 @@ struct NetworkModel {
   double reduced_gigabytes_per_second = 0;  // of what arrives, by the slowest rank
 };
 
-// Several runtimes may live in one process. Thread-safe.
+// Several runtimes may live in one process. Thread-safe. A child that the process forks is no rank of the job: there
+// calls on the runtime, and on what was made with it, return kFailedPrecondition, and destroying them has no effect
+// (docs/threading.md).
 class GYRE_EXPORT Runtime {
  public:
   // Joins the job this process was started in: finds its rank from `options`, GYRE_* variables or the launcher, meets

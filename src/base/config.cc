@@ -175,7 +175,10 @@ absl::Status Check(const Config& config) {
   if (config.rank.has_value() != config.size.has_value()) {
     return absl::InvalidArgumentError("rank and size (GYRE_RANK and GYRE_SIZE) must be given together");
   }
-  if (config.size && *config.size < 1) return absl::InvalidArgumentError("size (GYRE_SIZE) must be 1 or more");
+  if (config.size && (*config.size < 1 || *config.size > kMaxJobRanks)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("size (GYRE_SIZE) must be 1 to ", kMaxJobRanks, " ranks, not ", *config.size));
+  }
   if (config.rank && (*config.rank < 0 || *config.rank >= *config.size)) {
     return absl::InvalidArgumentError(
         absl::StrCat("rank ", *config.rank, " is not below size ", *config.size, " (GYRE_RANK, GYRE_SIZE)"));

@@ -13,6 +13,8 @@
 
 namespace gyre {
 
+inline constexpr int kMaxJobRanks = 1'000'000;
+
 // Immutable once loaded. The meaning of each field is at RuntimeOptions (gyre/options.h).
 struct Config {
   std::optional<int> rank;

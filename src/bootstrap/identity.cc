@@ -32,7 +32,11 @@ absl::StatusOr<Identity> RankOfSize(const Environment& environment, std::string_
                                     std::string_view size_name) {
   ASSIGN_OR_RETURN(const int64_t rank, Number(environment, rank_name, size_name));
   ASSIGN_OR_RETURN(const int64_t size, Number(environment, size_name, rank_name));
-  if (size < 1 || size > INT32_MAX || rank >= size) {
+  if (size > kMaxJobRanks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(ToAbsl(size_name), "=", size, " is more than the ", kMaxJobRanks, " ranks that a job may have"));
+  }
+  if (size < 1 || rank >= size) {
     return absl::InvalidArgumentError(
         absl::StrCat(ToAbsl(rank_name), "=", rank, " is not below ", ToAbsl(size_name), "=", size));
   }

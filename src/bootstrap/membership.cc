@@ -83,9 +83,13 @@ class Joiner {
     return client;
   }
 
+  // A descriptor that is gone does not matter to a rank that meets neither ranks nor servers: a program that the rank
+  // of such a job has started (docs/decisions/secret_descriptor.md).
   absl::StatusOr<Met> Alone() const {
     Met met;
-    ASSIGN_OR_RETURN(met.secret, GivenSecret());
+    const auto given = GivenSecret();
+    if (!config_.secret_fd || !config_.strategy.servers.empty()) RETURN_IF_ERROR(given.status());
+    if (given.ok()) met.secret = *given;
     if (met.secret.empty()) {
       ASSIGN_OR_RETURN(met.secret, MakeSecret());
     }

@@ -123,10 +123,13 @@ absl::StatusOr<std::string> ReadSecretFd(int fd) {
   const int seals = fcntl(fd, F_GET_SEALS);  // other files have none
   if (seals < 0 || (seals & kSeals) != kSeals) {
     return absl::FailedPreconditionError(
-        absl::StrCat(what, " is not the secret the launcher handed down: a program between it and this one closed it"));
+        absl::StrCat(what,
+                     " is not the secret the launcher handed down: a program between it and this one closed it, or "
+                     "joined the job itself; for a job of its own, unset GYRE_RANK"));
   }
   ASSIGN_OR_RETURN(std::string secret, ReadWhole(fd, what));
   RETURN_IF_ERROR(CheckLength(what, secret.size()));
+  if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) return ErrnoStatus(absl::StrCat("keep to this process ", what));
   return secret;
 }
 

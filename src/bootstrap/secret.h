@@ -17,12 +17,13 @@ inline constexpr size_t kMaxSecretBytes = 4096;
 // 32 random bytes.
 absl::StatusOr<std::string> MakeSecret();
 
-// A sealed memory file that holds the secret and, not being close-on-exec, is inherited by children: they find it by
-// GYRE_SECRET_FD. kInvalidArgument: too short or too long.
+// A sealed memory file that holds the secret and, not being close-on-exec, is inherited by children, and by theirs
+// until one reads it: they find it by GYRE_SECRET_FD. kInvalidArgument: too short or too long.
 absl::StatusOr<UniqueFd> MakeSecretFd(std::string_view secret);
 
-// The counterpart. Reads without moving the file's offset, so that any number of processes may read the same one; the
-// descriptor stays open. kFailedPrecondition: not such a file (a program on the way closed it, and opened another).
+// The counterpart. Reads without moving the file's offset, so that any number of processes may read the same one. The
+// descriptor stays open in this process, and becomes close-on-exec: programs that it starts from now on do not get the
+// secret (docs/decisions/secret_descriptor.md). kFailedPrecondition: not such a file; says what may have become of it.
 absl::StatusOr<std::string> ReadSecretFd(int fd);
 
 // The whole file is the secret, but for line ends at its end. kFailedPrecondition unless it is a regular file of this

@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/config.h"
 
 namespace gyre::launch {
 
 inline constexpr int kMaxSlots = 4096;  // on one host
 inline constexpr int kMaxHosts = 10'000;
-inline constexpr int kMaxJobRanks = 1'000'000;
 
 struct HostSlots {
   std::string name;  // as the remote shell takes it: a name, an address (without brackets), or user@name

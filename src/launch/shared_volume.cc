@@ -26,7 +26,10 @@ absl::Status Not(const std::string& volume, absl::string_view why) {
 absl::StatusOr<SharedVolume> OpenSharedVolume(const std::string& volume) {
   SharedVolume shared{.id = {}, .folder = absl::StrCat(volume, "/gyre-", geteuid())};
   if (volume.empty() || volume.front() != '/') return Not(volume, "is no absolute path");
-  if (shared.folder.size() > kLongestFolder) return Not(volume, "is too long a path for sockets in it");
+  if (shared.folder.size() > kLongestFolder) {
+    return Not(volume, absl::StrCat("is too long a path for sockets in it: ", shared.folder, " has ",
+                                    shared.folder.size(), " bytes, of ", kLongestFolder, " at most"));
+  }
   if (mkdir(shared.folder.c_str(), 0700) != 0 && errno != EEXIST) {
     return Not(volume, ErrnoStatus(shared.folder).message());
   }

@@ -44,9 +44,11 @@ absl::Status FinishConnectTcp(int fd);
 
 // --- Unix stream sockets ---
 
+inline constexpr size_t kMaxUnixNameBytes = 107;
+
 // A name that starts with '@' is an abstract address: it leaves no file, is visible to every user of the network
 // namespace (authenticate!), and ends with its listener. Any other name is a path, created with mode 0600, that the
-// caller unlinks. kAlreadyExists: the name is taken. kInvalidArgument: the name is too long (107 bytes).
+// caller unlinks. kAlreadyExists: the name is taken. kInvalidArgument: the name is too long.
 absl::StatusOr<UniqueFd> ListenUnix(std::string_view name, int backlog);
 
 // One attempt; waits only where the listener's backlog is full.

@@ -70,13 +70,7 @@ absl::StatusOr<std::vector<Address>> ResolveUntil(const Endpoint& endpoint, int 
   ASSIGN_OR_RETURN(std::thread thread, StartThread(absl::StrCat("resolve ", endpoint.host), look_up));
   thread.detach();
   std::unique_lock lock(answer->mutex);
-  while (!answer->done && std::chrono::steady_clock::now() < deadline) {
-    // Against the system clock, in short steps: ThreadSanitizer in GCC 12 does not see waits on the steady clock.
-    const auto left = std::min<Duration>(deadline - std::chrono::steady_clock::now(), std::chrono::milliseconds(50));
-    answer->given.wait_until(
-        lock, std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::microseconds>(left));
-  }
-  if (!answer->done) {
+  if (!answer->given.wait_until(lock, deadline, [&] { return answer->done; })) {
     return absl::DeadlineExceededError(absl::StrCat("resolve ", endpoint.host, ": timed out; try: its address"));
   }
   return answer->addresses;

@@ -25,9 +25,10 @@ struct UnixAddress {
 absl::StatusOr<UnixAddress> MakeAddress(std::string_view name) {
   UnixAddress result;
   result.address.sun_family = AF_UNIX;
-  if (name.size() < 2 || name.size() >= sizeof(result.address.sun_path) || name.find('\0') != std::string_view::npos) {
+  static_assert(kMaxUnixNameBytes < sizeof(result.address.sun_path));
+  if (name.size() < 2 || name.size() > kMaxUnixNameBytes || name.find('\0') != std::string_view::npos) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", ToAbsl(name), "\" is not a Unix socket's name (2 to 107 bytes)"));
+        absl::StrCat("\"", ToAbsl(name), "\" is not a Unix socket's name (2 to ", kMaxUnixNameBytes, " bytes)"));
   }
   std::memcpy(result.address.sun_path, name.data(), name.size());
   const bool abstract = name.front() == '@';

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/process_mark.h"
 #include "base/status.h"
 #include "collectives/call.h"
 #include "collectives/hierarchical/operation.h"
@@ -34,7 +35,14 @@ class Ended final : public internal::Pollable {
   TimePoint deadline() const override { return TimePoint::max(); }
 };
 
-absl::Status NobodyThere() {
+// Whether no call may be made: in a forked child of the process that joined the job, and where nobody else is there.
+bool IsRefused(const internal::CommunicatorState& state) {
+  return state.apart() || state.process().forked();
+}
+
+// REQUIRES: IsRefused.
+absl::Status Refusal(const internal::CommunicatorState& state) {
+  RETURN_IF_ERROR(state.process().Check());
   return absl::FailedPreconditionError(
       "this process took the place of one that died, alone: it has no collectives, but parameter servers");
 }
@@ -143,7 +151,10 @@ struct HostsCall {
 }  // namespace internal
 
 Communicator::Communicator(std::shared_ptr<internal::CommunicatorState> state) : state_(std::move(state)) {}
-Communicator::~Communicator() = default;
+
+Communicator::~Communicator() {
+  if (state_->process().forked()) KeepUntilExit(state_);
+}
 
 int Communicator::rank() const {
   if (state_->apart()) return state_->runtime().job().rank;
@@ -179,8 +190,8 @@ absl::Status Communicator::Run(Call&& call) {
 }
 
 absl::Status Communicator::Perform(Call& call) {
-  if (state_->apart()) [[unlikely]]
-    return NobodyThere();
+  if (IsRefused(*state_)) [[unlikely]]
+    return Refusal(*state_);
   if (DeviceOf(call).on_gpu() && HasChannel(rank(), size(), call)) [[unlikely]] {
     const auto operation = OnGpu(*state_, call, TimeoutOf(call));
     return state_->runtime().progress()->Run(state_->owner(), state_->gpu_calls()->host().LaneOf(call), *operation);
@@ -209,7 +220,7 @@ absl::Status Communicator::Perform(Call& call) {
 
 Work Communicator::Start(Call&& call) {
   const auto& progress = state_->runtime().progress();
-  if (state_->apart()) return Work(std::make_shared<Ended>(NobodyThere()), progress);
+  if (IsRefused(*state_)) return Work(std::make_shared<Ended>(Refusal(*state_)), progress);
   if (DeviceOf(call).on_gpu() && HasChannel(rank(), size(), call)) {
     const std::shared_ptr<internal::Pollable> operation = OnGpu(*state_, call, TimeoutOf(call));
     Watch(state_->runtime().observer(), call, *operation);
@@ -398,6 +409,7 @@ Work Communicator::ReceiveAsync(TensorView data, int source, const CallOptions& 
 
 absl::StatusOr<std::unique_ptr<Communicator>> Communicator::Split(std::span<const int> ranks,
                                                                   const CallOptions& options) {
+  RETURN_IF_ERROR(state_->process().Check());
   const auto gather = [&](const std::vector<int64_t>& own, std::vector<int64_t>& all) {
     return AllGather(own, all, options);
   };

@@ -113,9 +113,14 @@ absl::Status RuntimeState::ConnectPeers(const Environment& environment, shm::Own
     ASSIGN_OR_RETURN(directory, UserDirectory(environment));
   }
   ASSIGN_OR_RETURN(auto mesh, shm::Mesh::Listen(self, membership_->secret(), directory));
-  ASSIGN_OR_RETURN(const std::vector<RankPlace> places,
-                   ExchangePlaces(*membership_, config_, mesh->address(), deadline));
+  ASSIGN_OR_RETURN(std::vector<RankPlace> places, ExchangePlaces(*membership_, config_, mesh->address(), deadline));
   RETURN_IF_ERROR(CheckVersions(places));
+  // Ranks that were told to share a host are to fail where they cannot.
+  const int first = FirstOnHost(places, rank, [&](const std::string& address) {
+    return config_.host_id.has_value() || shm::Mesh::IsReachable(address);
+  });
+  ASSIGN_OR_RETURN(const std::vector<std::string> firsts, membership_->Gather("hosts", absl::StrCat(first), deadline));
+  RETURN_IF_ERROR(SeparateHosts(places, firsts));
   hosts_ = HostsOf(places);
   for (const RankPlace& place : places) domains_.push_back(place.domain);
   needs_one_clock_ = *std::ranges::max_element(hosts_) > 0 && std::ranges::all_of(places, &RankPlace::traced);
@@ -238,6 +243,7 @@ RuntimeState::~RuntimeState() {
 }
 
 void RuntimeState::Shutdown() {
+  if (node_ != nullptr && node_->process().forked()) return;  // the parent goes on
   // If Join failed half-way, not all are there. The node first: its thread uses the interconnect.
   if (node_ != nullptr) node_->Close();
   if (interconnect_ != nullptr) interconnect_->Close();

@@ -15,6 +15,7 @@
 #include "base/config.h"
 #include "base/environment.h"
 #include "base/log.h"
+#include "base/process_mark.h"
 #include "bootstrap/membership.h"
 #include "collectives/hierarchical/team.h"
 #include "collectives/mpi/factory.h"
@@ -58,6 +59,11 @@ class RuntimeState {
   const Config& config() const { return config_; }
   const Logger& logger() const { return logger_; }
   const std::shared_ptr<shm::Node>& node() const { return node_; }
+
+  // The process that joined the job. In a forked child of it nothing of the runtime may be used, and none of it is
+  // destroyed (KeepUntilExit). REQUIRES: Join was OK.
+  const ProcessMark& process() const { return node_->process(); }
+
   const std::shared_ptr<Progress>& progress() const { return progress_; }
   const Meetings& world() const { return world_; }
   const JobAccess& job() const { return job_; }
@@ -137,11 +143,15 @@ class CommunicatorState {
       : runtime_(std::move(runtime)),
         meetings_(std::move(meetings)),
         owner_(OwnerOf(meetings_)),
+        process_(runtime_->process()),
         apart_(runtime_->apart()),
         gpu_calls_(std::make_shared<GpuCalls>(HostCalls(meetings_.group, meetings_.team), runtime_)) {}
 
   // Nobody else of the communicator can be reached: RuntimeState::apart.
   bool apart() const { return apart_; }
+
+  // RuntimeState::process.
+  const ProcessMark& process() const { return process_; }
 
   RuntimeState& runtime() const { return *runtime_; }
   const std::shared_ptr<RuntimeState>& shared_runtime() const { return runtime_; }
@@ -167,6 +177,7 @@ class CommunicatorState {
   const std::shared_ptr<RuntimeState> runtime_;
   const Meetings meetings_;
   const std::shared_ptr<void> owner_;
+  const ProcessMark& process_;  // the node's
   const bool apart_;
   const std::shared_ptr<GpuCalls> gpu_calls_;
   std::atomic<uint64_t> splits_{0};

@@ -88,6 +88,10 @@ Work Conductor::Join(int* last_rank) {
 Work Conductor::Ask(Wish wish, std::shared_ptr<NamedMarks> marks) {
   const auto& progress = state_->runtime().progress();
   Work work(wish.handle, progress, std::move(marks));
+  if (const absl::Status forked = process().Check(); !forked.ok()) {
+    wish.handle->EndAll(forked);
+    return work;
+  }
   {
     std::lock_guard lock(mutex_);
     if (!over_.ok()) {

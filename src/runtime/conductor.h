@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/process_mark.h"
 #include "collectives/call.h"
 #include "collectives/lane.h"
 #include "fusion/coordinator.h"
@@ -61,6 +62,9 @@ class Conductor final : public Pollable, public std::enable_shared_from_this<Con
   void Leave();
 
   NamedStatistics statistics() const;
+
+  // RuntimeState::process.
+  const ProcessMark& process() const { return state_->process(); }
 
   // --- Pollable ---
 

@@ -24,6 +24,7 @@ absl::Status OfUnusable(const absl::Status& status) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<device::Gpu>> Conductor::OpenGpu(int ordinal) {
+  RETURN_IF_ERROR(process().Check());
   ASSIGN_OR_RETURN(const OpenedGpu opened, state_->runtime().gpus().Get(ordinal));
   std::lock_guard lock(mutex_);
   if (gpu_ == nullptr) {

@@ -9,6 +9,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/process_mark.h"
 #include "base/status.h"
 #include "runtime/composition.h"
 #include "runtime/momentum_correction.h"
@@ -60,7 +61,12 @@ DistributedOptimizer::DistributedOptimizer(Communicator& communicator, const Opt
       reducer_(std::move(reducer)),
       servers_(std::move(servers)) {}
 
-DistributedOptimizer::~DistributedOptimizer() = default;
+// The other members see for themselves whether they are in a forked child.
+DistributedOptimizer::~DistributedOptimizer() {
+  if (on_gpu_ != nullptr && reducer_->communicator().state_->process().forked()) {
+    KeepUntilExit(std::shared_ptr<void>(std::move(on_gpu_)));
+  }
+}
 
 absl::StatusOr<int> DistributedOptimizer::Register(std::string_view name, std::span<float> weights) {
   const std::array<int64_t, 1> shape = {std::ssize(weights)};

@@ -3,7 +3,9 @@
 #include <optional>
 #include <utility>
 
+#include "base/process_mark.h"
 #include "base/status.h"
+#include "base/thread.h"
 #include "device/cuda/factory.h"
 #include "gyre/communicator.h"
 #include "runtime/composition.h"
@@ -16,7 +18,10 @@ std::string NameOfDevice(const Device& device) {
 
 absl::StatusOr<std::shared_ptr<void>> AllocateOn(const std::shared_ptr<device::GpuAllocator>& memory, int64_t bytes) {
   ASSIGN_OR_RETURN(void* const piece, memory->Allocate(bytes));
-  return std::shared_ptr<void>(piece, [memory](void* freed) { memory->Free(freed); });
+  return std::shared_ptr<void>(piece, [memory, process = std::make_shared<const ProcessMark>()](void* freed) {
+    if (process->forked()) return KeepUntilExit(memory);  // it is the parent's, who may be using it
+    memory->Free(freed);
+  });
 }
 
 Gpus::Gpus() : open_(device::cuda::OpenGpu) {}
@@ -37,6 +42,7 @@ absl::StatusOr<OpenedGpu> Gpus::Get(int ordinal) {
   nccl::Api* const api = ranks_ > 1 ? nccl() : nullptr;  // loads it: others are not to wait for that
   std::lock_guard lock(mutex_);
   if (const auto opened = known(); opened) return *opened;
+  const SignalsBlocked blocked;  // for CUDA's threads
   ASSIGN_OR_RETURN(std::shared_ptr<device::Gpu> gpu, open_(ordinal));
   OpenedGpu opened{
       .gpu = gpu, .rings = std::make_shared<staged::Rings>(gpu, arena_, sizes_), .memory = gpu, .nccl_memory = nullptr};

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/process_mark.h"
 #include "base/status.h"
 #include "collectives/call.h"
 #include "runtime/conductor.h"
@@ -78,7 +79,11 @@ absl::StatusOr<std::unique_ptr<NamedOperations>> NamedOperations::Create(Communi
 NamedOperations::NamedOperations(std::shared_ptr<internal::Conductor> conductor) : conductor_(std::move(conductor)) {}
 
 NamedOperations::~NamedOperations() {
-  conductor_->Leave();
+  if (conductor_->process().forked()) {
+    KeepUntilExit(conductor_);
+  } else {
+    conductor_->Leave();
+  }
 }
 
 Work NamedOperations::AllReduce(std::string_view name, ConstTensorView in, TensorView out,

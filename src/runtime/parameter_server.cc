@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/process_mark.h"
 #include "base/status.h"
 #include "base/strategy.h"
 #include "net/endpoint.h"
@@ -89,6 +90,7 @@ absl::StatusOr<std::unique_ptr<ParameterServerClient>> ParameterServerClient::Cr
   RETURN_IF_ERROR(Check(options));
   if (rule) RETURN_IF_ERROR(Optimizer::Create(*rule, {}).status());
   internal::RuntimeState& runtime = world.state_->runtime();
+  RETURN_IF_ERROR(runtime.process().Check());
   const Config& config = runtime.config();
   const internal::JobAccess job = runtime.job();
   if (world.size() != job.size) {
@@ -131,7 +133,10 @@ absl::StatusOr<std::unique_ptr<ParameterServerClient>> ParameterServerClient::Cr
 }
 
 ParameterServerClient::ParameterServerClient(std::unique_ptr<State> state) : state_(std::move(state)) {}
-ParameterServerClient::~ParameterServerClient() = default;
+
+ParameterServerClient::~ParameterServerClient() {
+  if (state_->process().forked()) KeepUntilExit(std::shared_ptr<void>(std::move(state_)));
+}
 
 absl::StatusOr<int> ParameterServerClient::Register(std::string_view name, std::span<float> weights) {
   const int64_t shape[] = {std::ssize(weights)};

@@ -40,6 +40,7 @@ TimePoint ParameterServerClient::State::Deadline() const {
 }
 
 absl::Status ParameterServerClient::State::CheckStarted() const {
+  RETURN_IF_ERROR(process_.Check());
   return client_ != nullptr ? absl::OkStatus() : absl::FailedPreconditionError("Start has not been called");
 }
 
@@ -138,6 +139,7 @@ std::vector<std::span<float>> ParameterServerClient::State::WeightsOnHost() cons
 }
 
 absl::Status ParameterServerClient::State::Start() {
+  RETURN_IF_ERROR(process_.Check());
   if (client_ != nullptr) return absl::FailedPreconditionError("Start was called before");
   const TimePoint deadline = Deadline();
   RETURN_IF_ERROR(TakeMemory(deadline));

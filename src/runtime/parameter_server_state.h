@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "base/process_mark.h"
 #include "gyre/parameter_server.h"
 #include "ps/process/client.h"
 #include "runtime/gpus.h"
@@ -60,6 +61,9 @@ class ParameterServerClient::State {
   // Of a call that begins now.
   TimePoint Deadline() const;
 
+  // The process that it was made in: in a forked child of it, nothing of it may be used or destroyed.
+  const ProcessMark& process() const { return process_; }
+
  private:
   struct Tensor {
     std::span<float> weights{};
@@ -76,6 +80,7 @@ class ParameterServerClient::State {
   void ShareRetained();
   const Tensor& at(int index) const { return tensors_[static_cast<size_t>(index)]; }
 
+  const ProcessMark process_;
   ps::ClientOptions options_;
   const ParameterServerOptions given_;
   const Consistency consistency_;

@@ -12,6 +12,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "base/process_mark.h"
 #include "collectives/lane.h"
 #include "runtime/poll_wakers.h"
 #include "transport/shm/node.h"
@@ -44,6 +45,9 @@ class Progress {
 
   // The same, until reached() says so: asked after each look. Whoever makes it true rings.
   void WaitUntil(absl::FunctionRef<bool()> reached);
+
+  // The process that it works in, rather than a child of it.
+  const ProcessMark& process() const { return node_->process(); }
 
   // After the node was closed: ends all that is queued and stops the thread. Idempotent.
   void Stop();

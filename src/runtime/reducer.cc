@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/process_mark.h"
 #include "base/status.h"
 #include "runtime/reducer_state.h"
 
@@ -51,7 +52,11 @@ absl::StatusOr<std::unique_ptr<GradientReducer>> GradientReducer::Create(Communi
 GradientReducer::GradientReducer(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
 GradientReducer::~GradientReducer() {
-  state_->Close();
+  if (state_->process().forked()) {
+    KeepUntilExit(state_);
+  } else {
+    state_->Close();
+  }
 }
 
 absl::StatusOr<int> GradientReducer::Register(std::string_view name, std::span<const int64_t> shape, DType dtype,

@@ -71,6 +71,7 @@ absl::StatusOr<int> GradientReducer::State::Register(std::string_view name, std:
 // --- Start ---
 
 absl::Status GradientReducer::State::Start() {
+  RETURN_IF_ERROR(process().Check());
   if (begun_) return absl::FailedPreconditionError("a reducer is started once");
   begun_ = true;
   tensors_ = registry_.Tensors();
@@ -238,6 +239,7 @@ std::string GradientReducer::State::NameOf(int place) const {
 }
 
 absl::Status GradientReducer::State::CheckUsable() const {
+  RETURN_IF_ERROR(process().Check());
   if (!started_.load()) return absl::FailedPreconditionError("the reducer was not started");
   if (!failed_.load()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("the reducer has failed: ", failure_.message()));

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "base/process_mark.h"
 #include "fusion/gradients.h"
 #include "fusion/gradients_on_gpu.h"
 #include "fusion/plan.h"
@@ -60,6 +61,7 @@ class GradientReducer::State : public std::enable_shared_from_this<State> {
   absl::Status RestoreCompression(std::span<const std::span<const std::byte>> saved);
 
   Communicator& communicator() const { return *communicator_; }
+  const ProcessMark& process() const { return ranks_->process(); }
   int size() const { return registry_.size(); }
   bool planned() const { return planned_; }
   std::string plan() const { return fusion::ToText({tensors_, plan_}); }

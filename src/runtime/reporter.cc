@@ -61,7 +61,9 @@ absl::StatusOr<std::string> ReportLine(int rank, const JobReport& report) {
 }
 
 Reporter::Reporter(std::optional<int> fd, int rank) : rank_(rank) {
-  if (fd && IsReportSocket(*fd)) socket_.Reset(fcntl(*fd, F_DUPFD_CLOEXEC, 3));
+  if (!fd || !IsReportSocket(*fd)) return;
+  socket_.Reset(fcntl(*fd, F_DUPFD_CLOEXEC, 3));
+  fcntl(*fd, F_SETFD, FD_CLOEXEC);
 }
 
 absl::Status Reporter::Report(const JobReport& report) {

@@ -21,7 +21,8 @@ absl::StatusOr<std::string> ReportLine(int rank, const JobReport& report);
 // Thread-safe.
 class Reporter {
  public:
-  // `fd`: of the socket, which stays its owner's; none, or anything but such a socket: reports go nowhere.
+  // `fd`: of the socket, which stays its owner's, and becomes close-on-exec: programs that this one starts are not to
+  // report in its place. None, or anything but such a socket: reports go nowhere.
   Reporter(std::optional<int> fd, int rank);
 
   // Reports with nothing but numbers are sent ten times a second at most; the others always, for which it may block for

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/config.h"
 #include "base/environment.h"
+#include "base/process_mark.h"
 #include "base/status.h"
 #include "runtime/composition.h"
 #include "runtime/reporter.h"
@@ -32,6 +33,7 @@ Runtime::Runtime(std::shared_ptr<internal::RuntimeState> state, std::unique_ptr<
 
 Runtime::~Runtime() {
   Shutdown();
+  if (state_->process().forked()) KeepUntilExit(state_);
 }
 
 Communicator& Runtime::world() {
@@ -52,6 +54,7 @@ absl::StatusOr<Buffer> Runtime::Allocate(int64_t bytes, const Device& device) {
   if (device.gpu < -1) return absl::InvalidArgumentError(absl::StrCat("there is no GPU ", device.gpu));
   if (!device.on_gpu()) return Allocate(bytes);
   if (bytes < 0) return absl::InvalidArgumentError(absl::StrCat("cannot allocate ", bytes, " bytes"));
+  RETURN_IF_ERROR(state_->process().Check());
   ASSIGN_OR_RETURN(const internal::OpenedGpu opened, state_->gpus().Get(device.gpu));
   ASSIGN_OR_RETURN(std::shared_ptr<void> memory, internal::AllocateOn(opened.memory, bytes));
   return Buffer(std::move(memory), bytes, device);
@@ -70,6 +73,7 @@ std::optional<int64_t> Runtime::bytes_sent() const {
 }
 
 absl::Status Runtime::Report(const JobReport& report) {
+  RETURN_IF_ERROR(state_->process().Check());
   return reporter_->Report(report);
 }
 

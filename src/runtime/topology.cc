@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "gyre/version.h"
 #include "nlohmann/json.hpp"
@@ -124,6 +125,27 @@ absl::Status CheckVersions(const std::vector<RankPlace>& places) {
     return absl::FailedPreconditionError(absl::StrCat("rank ", rank, " (on ", places[rank].host_name, ") runs Gyre ",
                                                       places[rank].version, ", rank 0 (on ", places[0].host_name, ") ",
                                                       places[0].version, ": build all with one version"));
+  }
+  return absl::OkStatus();
+}
+
+int FirstOnHost(const std::vector<RankPlace>& places, int self,
+                absl::FunctionRef<bool(const std::string& address)> reaches) {
+  const std::string& host = places[static_cast<size_t>(self)].host_id;
+  for (int rank = 0; rank < self; ++rank) {
+    const RankPlace& place = places[static_cast<size_t>(rank)];
+    if (place.host_id == host && reaches(place.address)) return rank;
+  }
+  return self;
+}
+
+absl::Status SeparateHosts(std::vector<RankPlace>& places, const std::vector<std::string>& firsts) {
+  for (size_t rank = 0; rank < places.size(); ++rank) {
+    size_t first = 0;
+    if (!absl::SimpleAtoi(firsts[rank], &first) || first > rank) {
+      return absl::DataLossError(absl::StrCat("rank ", rank, "'s first neighbour cannot be read"));
+    }
+    absl::StrAppend(&places[rank].host_id, "/", first);
   }
   return absl::OkStatus();
 }

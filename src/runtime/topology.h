@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "collectives/shm/grid.h"
 
@@ -26,7 +27,8 @@ std::string Encode(const RankPlace& place);
 absl::StatusOr<RankPlace> DecodeRankPlace(const std::string& text);
 
 // This process's place but for `address`. The host id, unless given, is that of the boot and the network namespace:
-// abstract sockets, and so memory, are shared just within those.
+// abstract sockets, and so memory, are shared just within those. Machines that were resumed from one snapshot have the
+// same: see SeparateHosts.
 RankPlace ThisPlace(const std::string& configured_host_id);
 
 // What the system tells of the cache and the NUMA node that all of `cpus` share. `system`: where it lists them.
@@ -38,6 +40,15 @@ bool IsCrowded(const std::vector<RankPlace>& places);
 
 // OK if all ranks run one version; else kFailedPrecondition, naming two that differ.
 absl::Status CheckVersions(const std::vector<RankPlace>& places);
+
+// The first rank that this one, `self`, can share memory with: whose host id is the same, and whose address it reaches.
+// `reaches`: asked of addresses of other ranks.
+int FirstOnHost(const std::vector<RankPlace>& places, int self,
+                absl::FunctionRef<bool(const std::string& address)> reaches);
+
+// Makes the host ids differ between ranks that have found different FirstOnHosts. `firsts`: by rank, as texts.
+// kDataLoss: one of them is no rank.
+absl::Status SeparateHosts(std::vector<RankPlace>& places, const std::vector<std::string>& firsts);
 
 // By rank: the number of its host, hosts being numbered in the order of their first ranks.
 std::vector<int> HostsOf(const std::vector<RankPlace>& places);

@@ -181,7 +181,8 @@ TEST(Config, RefusesContradictions) {
   EXPECT_THAT(Load({{"GYRE_RANK", "0"}}), MatchesStatus(StatusCode::kInvalidArgument, "together"));
   EXPECT_THAT(Load({{"GYRE_RANK", "2"}, {"GYRE_SIZE", "2"}}),
               MatchesStatus(StatusCode::kInvalidArgument, "rank 2 is not below size 2"));
-  EXPECT_THAT(Load({{"GYRE_RANK", "0"}, {"GYRE_SIZE", "0"}}), MatchesStatus(StatusCode::kInvalidArgument, "1 or more"));
+  EXPECT_THAT(Load({{"GYRE_RANK", "0"}, {"GYRE_SIZE", "0"}}),
+              MatchesStatus(StatusCode::kInvalidArgument, "must be 1 to"));
   EXPECT_THAT(Load({{"GYRE_HEARTBEAT_TIMEOUT_MS", "150"}}),
               MatchesStatus(StatusCode::kInvalidArgument, "two heartbeat intervals"));
   RuntimeOptions options;

@@ -101,6 +101,15 @@ TEST(Identity, EachLauncherIsKnown) {
   }
 }
 
+TEST(Identity, AJobOfTooManyRanksIsRefused) {
+  EXPECT_THAT(
+      Find(With(kGyrerun, "GYRE_SIZE", "2000000000")),
+      MatchesStatus(StatusCode::kInvalidArgument, "size (GYRE_SIZE) must be 1 to 1000000 ranks, not 2000000000"));
+  EXPECT_THAT(Find(With(kTorchrun, "WORLD_SIZE", "1000001")),
+              MatchesStatus(StatusCode::kInvalidArgument, "WORLD_SIZE=1000001 is more than the 1000000 ranks"));
+  EXPECT_THAT(Find(With(kTorchrun, "WORLD_SIZE", "1000000")), IsOk());
+}
+
 TEST(Identity, TheNearestLauncherWins) {
   // A Slurm step that runs mpirun that runs gyrerun; a torchrun inside a Slurm step; Hydra inside a Slurm step.
   EXPECT_EQ(Find(Both(kGyrerun, Both(kOpenMpi, kSlurm)))->launcher, "gyrerun");

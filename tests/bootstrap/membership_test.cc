@@ -381,6 +381,20 @@ TEST_F(MembershipTest, UnderGyrerunAnIdentityGivenInCodeIsItsOwn) {
   });
 }
 
+TEST_F(MembershipTest, AJobOfOneNeedsASecretForItsServersOnly) {
+  const auto join = [](const std::string& strategy) {
+    const Environment environment = FixedEnvironment(
+        {{"GYRE_RANK", "0"}, {"GYRE_SIZE", "1"}, {"GYRE_SECRET_FD", "987"}, {"GYRE_STRATEGY", strategy}});
+    const auto config = LoadConfig({}, environment);
+    EXPECT_THAT(config, IsOk());
+    return Membership::Join(*config, environment, In(20'000));
+  };
+  const auto alone = join("");
+  ASSERT_THAT(alone, IsOk());
+  EXPECT_GE((*alone)->secret().size(), 16u);
+  EXPECT_THAT(join("ps,servers=127.0.0.1:1"), MatchesStatus(StatusCode::kFailedPrecondition, "GYRE_SECRET_FD"));
+}
+
 TEST_F(MembershipTest, MissingRanksAreNamed) {
   const TimePoint begin = std::chrono::steady_clock::now();
   support::RunThreads(2, [&](const support::Rank& rank) {

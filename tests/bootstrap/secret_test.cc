@@ -56,8 +56,19 @@ TEST_F(SecretTest, PassesByDescriptor) {
   EXPECT_THAT(MakeSecretFd("short"), MatchesStatus(StatusCode::kInvalidArgument, "16"));
 }
 
+TEST_F(SecretTest, TheDescriptorIsHandedOnUntilItIsRead) {
+  const auto fd = MakeSecretFd(*MakeSecret());
+  ASSERT_THAT(fd, IsOk());
+  EXPECT_EQ(fcntl(fd->get(), F_GETFD) & FD_CLOEXEC, 0);
+  for (int i = 0; i < 2; ++i) {  // several runtimes may live in one process
+    EXPECT_THAT(ReadSecretFd(fd->get()), IsOk());
+    EXPECT_EQ(fcntl(fd->get(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+  }
+}
+
 TEST_F(SecretTest, RefusesDescriptorsThatHoldNone) {
   EXPECT_THAT(ReadSecretFd(987), MatchesStatus(StatusCode::kFailedPrecondition, "GYRE_SECRET_FD"));
+  EXPECT_THAT(ReadSecretFd(987), MatchesStatus(StatusCode::kFailedPrecondition, "unset GYRE_RANK"));
   int pipe_fds[2];
   ASSERT_EQ(pipe(pipe_fds), 0);
   const UniqueFd a(pipe_fds[0]), b(pipe_fds[1]);

@@ -194,6 +194,22 @@ TEST(GyrerunTest, RanksHaveNoDescriptorsOfGyrerunButTheSecretAndTheReports) {
   EXPECT_EQ(std::stoi(outcome.out), std::stoi(alone.out()) + 2);
 }
 
+// A script on the way to the rank hands the descriptors on; what the rank starts has none of them.
+TEST(GyrerunTest, ProgramsThatARankStartsHaveNoDescriptorsOfTheJob) {
+  const std::string count = "exec ls /proc/self/fd | wc -l";
+  support::Program alone({"sh", "-c", count});
+  ASSERT_TRUE(alone.WaitFor(seconds(20)));
+  const Outcome outcome = RunToEnd(Shell(1, "sh -c '" JOB_RANK_PATH " start \"" + count + "\"'"));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, alone.out());
+}
+
+// Nobody needs the secret there.
+TEST(GyrerunTest, AProgramThatTheOnlyRankStartsMayUseGyre) {
+  const Outcome outcome = RunToEnd({"-np", "1", JOB_RANK_PATH, "start", JOB_RANK_PATH " start true"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+}
+
 class GyrerunSignalTest : public testing::TestWithParam<int> {};
 
 TEST_P(GyrerunSignalTest, EndsTheJobCleanly) {

@@ -1,7 +1,9 @@
 // A rank for job_test, rank_refusal_test and watch_end_to_end_test: joins the job, meets the others again and again,
-// and says what ended that. With "report" it goes through a job's phases instead, half a second of work each.
+// and says what ended that. With "report" it goes through a job's phases instead, half a second of work each; with
+// "start" and a command it has the shell run that, and then makes a second Runtime.
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <string_view>
 
@@ -27,6 +29,12 @@ absl::Status GoThroughPhases(gyre::Runtime& runtime) {
   return runtime.world().Barrier();
 }
 
+absl::Status StartProgram(const char* command) {
+  if (std::system(command) != 0)
+    return absl::InternalError("the command failed");  // NOLINT(cert-env33-c): a test's own
+  return gyre::Runtime::Create().status();
+}
+
 absl::Status MeetAgainAndAgain(gyre::Communicator& world) {
   RETURN_IF_ERROR(world.Barrier());
   std::puts("ready");
@@ -44,8 +52,10 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", std::string(runtime.status().message()).c_str());
     return 2;
   }
-  const bool reports = argc > 1 && std::string_view(argv[1]) == "report";
-  const absl::Status status = reports ? GoThroughPhases(**runtime) : MeetAgainAndAgain((*runtime)->world());
+  const std::string_view mode = argc > 1 ? argv[1] : "";
+  const absl::Status status = mode == "report"               ? GoThroughPhases(**runtime)
+                              : mode == "start" && argc == 3 ? StartProgram(argv[2])
+                                                             : MeetAgainAndAgain((*runtime)->world());
   if (status.ok()) return 0;
   std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
   return 3;

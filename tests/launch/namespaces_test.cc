@@ -2,7 +2,10 @@
 // own, with a remote shell into them. Skipped where the system does not allow that.
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -56,6 +59,20 @@ TEST_F(NamespacesTest, RanksMeetAtTheFirstHostsStore) {
   for (const char* line : {"rank 0 of 3 by gyrerun: v0 v1 v2\n", "rank 2 of 3 by gyrerun: v0 v1 v2\n"}) {
     EXPECT_TRUE(Has(outcome.out, line)) << outcome.out << outcome.err;
   }
+}
+
+// All that a kernel tells of its boot and its namespaces is the same on machines that were resumed from one snapshot.
+TEST_F(NamespacesTest, MachinesResumedFromOneSnapshotAreTwoHosts) {
+  const std::filesystem::path proc = folder_.path() / "proc";
+  for (const char* file : {"self/ns/net", "sys/kernel/random/boot_id"}) {
+    std::filesystem::create_directories((proc / file).parent_path());
+    std::ofstream(proc / file) << "the same\n";
+  }
+  Gyrerun gyrerun(
+      Arguments({"unshare", "-m", "sh", "-c", "mount --bind " + proc.string() + " /proc && exec " JOB_RANK_PATH}));
+  EXPECT_TRUE(gyrerun.WaitForOutput("ready\nready\nready\n")) << gyrerun.Wait({}).err;
+  gyrerun.Signal(SIGTERM);
+  gyrerun.Wait();
 }
 
 TEST_F(NamespacesTest, TheStoreIsWhereOthersReachIt) {

@@ -151,6 +151,15 @@ TEST(ReporterTest, NumbersComeTenTimesASecondAtMostTheRestAlways) {
             (std::vector<std::string>{"rank=2 activity=a", "rank=2 activity=b", "rank=2 step=7 steps=7"}));
 }
 
+TEST(ReporterTest, ProgramsThatTheRankStartsDoNotGetItsSocket) {
+  const Ends ends = MakeEnds();
+  internal::Reporter reporter(ends.ranks.get(), 2);
+  EXPECT_EQ(fcntl(ends.ranks.get(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+  internal::Reporter second(ends.ranks.get(), 2);
+  EXPECT_THAT(second.Report({.activity = "a"}), IsOk());
+  EXPECT_EQ(Received(ends.ours.get()), std::vector<std::string>{"rank=2 activity=a"});
+}
+
 TEST(ReporterTest, GoesNowhereWithoutALauncher) {
   internal::Reporter alone(std::nullopt, 0);
   EXPECT_THAT(alone.Report({.activity = "a"}), IsOk());

@@ -14,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gyre/distributed_optimizer.h"
 #include "runtime/gpu_fixture.h"
+#include "support/forked.h"
 
 namespace gyre {
 namespace {
@@ -210,6 +211,21 @@ TEST(GpuOptimizerTest, KeepsItsState) {
     EXPECT_TRUE(replica.optimizer->Save().empty());
     rank.gpu->Fail(absl::OkStatus());
     ASSERT_THAT(rank.world().Barrier(), IsOk());
+  });
+}
+
+TEST(GpuOptimizerTest, AForkedChildMayDestroyIt) {
+  RunOnGpus({1}, 3, [](GpuRank& rank) {
+    Replica replica(rank);
+    ASSERT_THAT(replica.Start(Adam{}), IsOk());
+    ASSERT_THAT(replica.GiveAll(1), IsOk());
+    const int status = support::RunForked([&] {
+      EXPECT_THAT(replica.optimizer->Step(), MatchesStatus(StatusCode::kFailedPrecondition, "was forked from process"));
+      replica.optimizer.reset();
+      rank.runtime.reset();
+    });
+    EXPECT_EQ(status, 0);
+    EXPECT_THAT(replica.optimizer->Step(), IsOk());
   });
 }
 

@@ -17,6 +17,7 @@
 #include "gmock/gmock.h"
 #include "gyre/distributed_optimizer.h"
 #include "runtime/served_job.h"
+#include "support/forked.h"
 
 namespace gyre {
 namespace {
@@ -387,6 +388,30 @@ TEST(GpuServedTest, WhatADgcRefusesCanBeMended) {
                 MatchesStatus(StatusCode::kFailedPrecondition, "1 elements of the gradient are NaN"));
     values[7] = 1;
     rank.Put(alone.gradient(rank), values.data());
+    ASSERT_THAT(alone.client->PushPull(), IsOk());
+    EXPECT_EQ(Read(rank, alone.weights.view), std::vector<float>(Alone::kCount, 1.5f));
+  });
+}
+
+TEST(GpuServedTest, AForkedChildNeitherTrainsNorTakesLeave) {
+  const ServedJob job(1);
+  job.Run(1, 1, [](GpuRank& rank) {
+    Alone alone(rank, Sgd{.learning_rate = 0.5f}, support::TimeoutOf(false));
+    ASSERT_THAT(alone.client->Start(), IsOk());
+    rank.Settle(rank.stream);
+    const int status = support::RunForked([&] {
+      const auto refused = MatchesStatus(StatusCode::kFailedPrecondition, "was forked from process");
+      EXPECT_THAT(alone.client->Push(), refused);
+      EXPECT_THAT(alone.client->Pull(), refused);
+      EXPECT_THAT(alone.client->Wait(), refused);
+      EXPECT_THAT(ParameterServerClient::Create(rank.world(), Sgd{}), refused);
+      alone.client.reset();
+      alone.weights = {};
+      rank.runtime.reset();
+    });
+    EXPECT_EQ(status, 0);
+    const std::vector<float> ones(Alone::kCount, 1);
+    rank.Put(alone.gradient(rank), ones.data());
     ASSERT_THAT(alone.client->PushPull(), IsOk());
     EXPECT_EQ(Read(rank, alone.weights.view), std::vector<float>(Alone::kCount, 1.5f));
   });

@@ -86,6 +86,27 @@ TEST(Topology, HostsAreNumberedByTheirFirstRanks) {
   EXPECT_EQ(HostsOf({Place("b", {}), Place("a", {}), Place("b", {}), Place("c", {})}), (std::vector{0, 1, 0, 2}));
 }
 
+TEST(Topology, ARanksHostBeginsWithTheFirstThatItReaches) {
+  const std::vector<RankPlace> places = {
+      {"1.0", "a", "", "@0", {}}, {"1.0", "b", "", "@1", {}}, {"1.0", "a", "", "@2", {}}, {"1.0", "a", "", "@3", {}}};
+  const auto all = [](const std::string&) { return true; };
+  EXPECT_EQ(FirstOnHost(places, 0, all), 0);
+  EXPECT_EQ(FirstOnHost(places, 1, all), 1);
+  EXPECT_EQ(FirstOnHost(places, 3, all), 0);
+  EXPECT_EQ(FirstOnHost(places, 3, [](const std::string& address) { return address == "@2"; }), 2);
+  EXPECT_EQ(FirstOnHost(places, 3, [](const std::string&) { return false; }), 3);
+}
+
+TEST(Topology, RanksThatDoNotReachEachOtherAreOnDifferentHosts) {
+  std::vector<RankPlace> places = {Place("a", {}), Place("b", {}), Place("a", {}), Place("a", {})};
+  ASSERT_THAT(SeparateHosts(places, {"0", "1", "2", "0"}), IsOk());
+  EXPECT_EQ(HostsOf(places), (std::vector{0, 1, 2, 0}));
+  for (const char* garbage : {"", "x", "-1", "1", "99999999999999999999"}) {
+    EXPECT_THAT(SeparateHosts(places, {garbage, "1", "2", "0"}), MatchesStatus(StatusCode::kDataLoss, "rank 0"))
+        << garbage;
+  }
+}
+
 TEST(Topology, DifferentVersionsAreNamed) {
   EXPECT_THAT(CheckVersions({Place("a", {}), Place("b", {})}), IsOk());
   auto other = Place("b", {});

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/thread.h"
 #include "collectives/mpi/factory.h"
 #include "collectives/mpi/module.h"
 #include "gyre/version.h"
@@ -46,6 +47,7 @@ absl::StatusOr<const Module*> LoadModule() {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<Backend>> Backend::Load(int rank, int size, TimePoint deadline) {
+  const SignalsBlocked blocked;  // for MPI's threads
   ASSIGN_OR_RETURN(const Module* const module, LoadModule());
   ASSIGN_OR_RETURN(auto transport, module->open(deadline));
   if (transport->rank() != rank || transport->size() != size) {

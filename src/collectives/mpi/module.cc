@@ -3,6 +3,7 @@
 
 #include <mpi.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -21,6 +22,7 @@ namespace {
 struct Process {
   std::mutex mutex;        // for calls of MPI; taken by all, as MPI need not support several threads at once
   bool abandoned = false;  // a request has not ended and never will: MPI_Finalize could wait for it
+  pid_t number = 0;        // whose MPI it is, rather than a forked child's
 };
 
 Process& TheProcess() {
@@ -39,6 +41,7 @@ absl::Status ToStatus(int code, const char* what) {
 
 void FinalizeAtExit() {
   Process& process = TheProcess();
+  if (getpid() != process.number) return;  // a child that was forked: the others are not to take it for its parent
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (finalized == 0 && !process.abandoned) MPI_Finalize();
@@ -54,6 +57,7 @@ absl::Status Initialize() {
         !status.ok()) {
       return status;
     }
+    TheProcess().number = getpid();
     std::atexit(FinalizeAtExit);
   }
   MPI_Query_thread(&level);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "base/thread.h"
 
 namespace gyre::internal::nccl {
 
@@ -58,6 +59,7 @@ absl::Status Connection::Start(const UniqueId& id) {
   std::lock_guard lock(mutex_);
   if (state_ != State::kNew) return absl::FailedPreconditionError("NCCL: the communicator was begun already");
   ASSIGN_OR_RETURN(stream_, gpu_->CreateStream());
+  const SignalsBlocked blocked;  // for NCCL's threads
   ASSIGN_OR_RETURN(comm_, api_.Init(id, rank_, size_, gpu_->ordinal()));
   state_ = State::kBusy;
   return absl::OkStatus();

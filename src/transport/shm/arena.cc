@@ -33,6 +33,7 @@ Arena::Arena(shm::Segment segment) : segment_(std::move(segment)) {
 }
 
 absl::StatusOr<std::byte*> Arena::Allocate(int64_t bytes) {
+  RETURN_IF_ERROR(process_.Check());
   if (bytes < 0) return absl::InvalidArgumentError(absl::StrCat("cannot allocate ", bytes, " bytes"));
   if (bytes > segment_.size()) {
     return absl::ResourceExhaustedError(absl::StrCat("cannot allocate ", bytes, " bytes: the arena has ",
@@ -55,13 +56,14 @@ absl::StatusOr<std::byte*> Arena::Allocate(int64_t bytes) {
 
 void Arena::Retire(const void* data) {
   const auto offset = OffsetOf(data, 0);
-  if (!offset) return;
+  if (!offset || process_.forked()) return;
   std::lock_guard lock(mutex_);
   const auto after = allocated_.upper_bound(*offset);
   if (after != allocated_.begin()) std::prev(after)->second.retired = true;
 }
 
 void Arena::Free(std::byte* piece) {
+  if (process_.forked()) return;
   std::lock_guard lock(mutex_);
   const auto found = allocated_.find(piece - segment_.data());
   if (found == allocated_.end()) return;

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
+#include "base/process_mark.h"
 #include "transport/shm/segment.h"
 
 namespace gyre::internal {
@@ -30,7 +31,8 @@ class Arena {
 
   static absl::StatusOr<std::shared_ptr<Arena>> Create(int64_t bytes);
 
-  // A piece of `bytes` (0 is allowed and takes one alignment unit). kResourceExhausted says what was asked and left.
+  // A piece of `bytes` (0 is allowed and takes one alignment unit). kResourceExhausted says what was asked and left;
+  // kFailedPrecondition: in a forked child, where the memory is still the parent's, and Free and Retire do nothing.
   absl::StatusOr<std::byte*> Allocate(int64_t bytes);
   void Free(std::byte* piece);
 
@@ -47,7 +49,8 @@ class Arena {
   }
 
   const shm::Segment& segment() const { return segment_; }
-  int64_t allocated() const;  // bytes in pieces now
+  const ProcessMark& process() const { return process_; }  // that it was made in
+  int64_t allocated() const;                               // bytes in pieces now
 
  private:
   struct Piece {
@@ -57,6 +60,7 @@ class Arena {
 
   explicit Arena(shm::Segment segment);
 
+  const ProcessMark process_;
   shm::Segment segment_;
   mutable std::mutex mutex_;
   std::map<int64_t, int64_t> free_;     // offset -> bytes; guarded by mutex_

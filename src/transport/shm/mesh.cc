@@ -25,6 +25,7 @@ namespace {
 constexpr std::array<std::byte, 1> kToken = {std::byte{0x47}};
 
 constexpr char kSocketPrefix[] = "mesh-";  // of a file's name
+constexpr size_t kRandomNameBytes = 12;    // after it, in hexadecimal digits
 
 absl::Status SendMemory(int socket, const OwnMemory& own, TimePoint deadline) {
   const int fds[] = {own.control.fd(), own.arena->segment().fd()};
@@ -72,8 +73,18 @@ void RemoveDeadSockets(const std::string& directory) {
     if (!at->path().filename().string().starts_with(kSocketPrefix) || !at->is_socket(error)) continue;
     const auto written = std::filesystem::last_write_time(path, error);
     if (error || written > before) continue;
-    if (absl::IsUnavailable(ConnectUnix(path, TimePoint::min()).status())) unlink(path.c_str());
+    if (!Mesh::IsReachable(path)) unlink(path.c_str());
   }
+}
+
+absl::Status CheckLength(const std::string& directory) {
+  constexpr size_t kMost = kMaxUnixNameBytes - sizeof(kSocketPrefix) - 2 * kRandomNameBytes;
+  if (directory.size() <= kMost) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the ranks of a host meet at Unix sockets in ", directory, ", a path of ", directory.size(),
+                   " bytes that may have ", kMost, " (a socket's ", kMaxUnixNameBytes,
+                   "): set XDG_RUNTIME_DIR, on all of them, to a directory with a path that is ",
+                   directory.size() - kMost, " bytes shorter"));
 }
 
 }  // namespace
@@ -100,15 +111,22 @@ Mesh::~Mesh() {
 
 absl::StatusOr<std::unique_ptr<Mesh>> Mesh::Listen(HandshakeIdentity self, std::string secret,
                                                    const std::string& directory) {
-  unsigned char random[12];
+  unsigned char random[kRandomNameBytes];
   if (RAND_bytes(random, sizeof(random)) != 1) return absl::InternalError("no random numbers to be had");
   const std::string name = absl::BytesToHexString({reinterpret_cast<const char*>(random), sizeof(random)});
   const std::string address =
       directory.empty() ? absl::StrCat("@gyre-", name) : absl::StrCat(directory, "/", kSocketPrefix, name);
-  if (!directory.empty()) RemoveDeadSockets(directory);
+  if (!directory.empty()) {
+    RETURN_IF_ERROR(CheckLength(directory));
+    RemoveDeadSockets(directory);
+  }
   ASSIGN_OR_RETURN(UniqueFd listener, ListenUnix(address, 128));
   ASSIGN_OR_RETURN(auto acceptor, Acceptor::Create(std::move(listener), self, secret));
   return std::unique_ptr<Mesh>(new Mesh(std::move(self), std::move(secret), address, std::move(acceptor)));
+}
+
+bool Mesh::IsReachable(const std::string& address) {
+  return !absl::IsUnavailable(ConnectUnix(address, TimePoint::min()).status());
 }
 
 absl::StatusOr<std::vector<Link>> Mesh::Connect(const std::vector<Address>& peers, const OwnMemory& own,

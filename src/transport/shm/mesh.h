@@ -42,11 +42,16 @@ class Mesh {
  public:
   // `directory` empty: an abstract address, which leaves no file, but is seen only within its network namespace.
   // Otherwise a socket in this directory, removed with the mesh; those that killed ranks have left are removed too.
+  // kFailedPrecondition: the directory's path is too long for that; says how long it may be.
   static absl::StatusOr<std::unique_ptr<Mesh>> Listen(HandshakeIdentity self, std::string secret,
                                                       const std::string& directory);
   ~Mesh();
 
   const std::string& address() const { return address_; }
+
+  // Whether somebody listens there, as seen from this process: false on another machine, although its kernel may have
+  // the same names. Does not block.
+  static bool IsReachable(const std::string& address);
 
   struct Address {
     int rank;

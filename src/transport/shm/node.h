@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/process_mark.h"
 #include "transport/shm/control_block.h"
 #include "transport/shm/mesh.h"
 #include "transport/shm/monitor.h"
@@ -54,6 +55,9 @@ class Node {
   int64_t arena_size(int rank) const { return at(rank).arena_bytes; }
 
   const std::shared_ptr<internal::Arena>& arena() const { return own_.arena; }
+
+  // The process that is this rank, rather than a child of it.
+  const ProcessMark& process() const { return own_.arena->process(); }
 
   // Takes `bytes` of this rank's control segment, zero-filled, for good; returns the offset.
   absl::StatusOr<int64_t> ReserveRegion(int64_t bytes);

@@ -31,6 +31,7 @@ constexpr auto kStandAside = std::chrono::microseconds(500);
 Exchange::Exchange(int self) : self_(self) {}
 
 absl::StatusOr<std::shared_ptr<Exchange>> Exchange::Create(int self, const Open& open) {
+  const SignalsBlocked blocked;  // for UCX's thread
   std::shared_ptr<Exchange> exchange(new Exchange(self));
   ASSIGN_OR_RETURN(exchange->wire_, open(exchange->WireEvents()));
   exchange->wire_address_ = exchange->wire_->address();

@@ -115,6 +115,33 @@ TEST_F(MeshTest, RemovesSocketsThatNobodyListensAt) {
   }
 }
 
+TEST_F(MeshTest, ADirectoryOfTooLongAPathIsRefusedWithWhatToDo) {
+  support::TemporaryDirectory directory;
+  const size_t most = kMaxUnixNameBytes - std::string_view("/mesh-").size() - 24;
+  for (const size_t length : {most, most + 1}) {
+    const std::string path = directory.path() / std::string(length - directory.path().string().size() - 1, 'd');
+    std::filesystem::create_directory(path);
+    const auto mesh = Mesh::Listen(Identity("job", 0), kSecret, path);
+    if (length == most) {
+      EXPECT_THAT(mesh, IsOk());
+    } else {
+      EXPECT_THAT(mesh, MatchesStatus(StatusCode::kFailedPrecondition, "set XDG_RUNTIME_DIR"));
+      EXPECT_THAT(mesh, MatchesStatus(StatusCode::kFailedPrecondition, "that is 1 bytes shorter"));
+    }
+  }
+}
+
+TEST_F(MeshTest, IsReachableWhereSomebodyListens) {
+  support::TemporaryDirectory directory;
+  Open(1);
+  Open(1, directory.path());
+  for (const auto& [rank, address] : addresses_) EXPECT_TRUE(Mesh::IsReachable(address));
+  const std::string gone = addresses_[0].address;
+  meshes_.clear();
+  EXPECT_FALSE(Mesh::IsReachable(gone));
+  EXPECT_FALSE(Mesh::IsReachable(directory.path() / "none"));
+}
+
 TEST_F(MeshTest, AMissingPeerIsNamedAtTheDeadline) {
   Open(3);
   auto own = OwnMemory::Create(0, 4096);
