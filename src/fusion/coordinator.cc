@@ -77,7 +77,7 @@ absl::Status Coordinator::Announce(int from, const Announcement& announcement, T
     entry.counts.resize(static_cast<size_t>(size_));
     entry.deadline = TimePoint::max();
     const std::chrono::microseconds patience = std::chrono::microseconds(announcement.left_us) / kPartOfTimeout;
-    entry.warning = now + std::min<std::chrono::microseconds>(patience, kLongestPatience);
+    entry.warning = DeadlineAfter(now, std::min<std::chrono::microseconds>(patience, kLongestPatience));
   }
   if (entry.reported[me]) return absl::InternalError(absl::StrCat("rank ", from, " reported '", name, "' twice"));
   entry.reported[me] = true;

@@ -190,7 +190,7 @@ void Conductor::Accept(Wish& wish) {
     std::vector<Submission> submissions;
     for (const NamedRequest& request : wish.requests) {
       submissions.push_back(
-          {last_ticket_ + 1 + submissions.size(), request.name, request.signature, request.buffers.timeout});
+          {last_ticket_ + 1 + submissions.size(), request.name, request.signature, Saturated(request.buffers.timeout)});
     }
     status = negotiator_.Submit(std::move(submissions), wish.time);
     if (status.ok()) {
