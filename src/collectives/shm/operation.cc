@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
 
 namespace gyre::internal {
@@ -158,16 +160,20 @@ bool Operation::FailLate() {
               {-1, absl::StrCat(group_.RankName(group_.rank()), " gave the communicator up: ", text)});
 }
 
-// Those furthest behind: where not all meet all in a round, others wait for them too.
+// Those furthest behind: where not all meet all in a round, others wait for them too. If one of them shows that it
+// waits for a rank of another host, that rank is named in its place.
 std::string Operation::Awaited() {
-  std::string names;
-  if (state_ != State::kPosted) return names;
+  std::vector<std::string> names;
+  if (state_ != State::kPosted) return "";
   uint64_t last = meeting().round();
   for (int m = 0; m < size(); ++m) last = std::min(last, meeting().PostedBy(m));
   for (int m = 0; m < size() && last < meeting().round(); ++m) {
-    if (meeting().PostedBy(m) == last) absl::StrAppend(&names, names.empty() ? "" : ", ", group_.RankName(Member(m)));
+    if (meeting().PostedBy(m) != last) continue;
+    std::string name = &channel_ == &group_.collective() ? group_.AwaitedBy(Member(m)) : "";
+    if (name.empty()) name = group_.RankName(Member(m));
+    if (std::ranges::find(names, name) == names.end()) names.push_back(std::move(name));
   }
-  return names;
+  return absl::StrJoin(names, ", ");
 }
 
 bool Operation::Fail(absl::Status status, const shm::LastWords::Content& words) {
