@@ -109,12 +109,17 @@ bool Operation::FindCause() {
     EndWith(absl::FailedPreconditionError("the runtime was shut down"));
     return true;
   }
-  if (absl::Status broken = group_.status(); !broken.ok()) {  // by another operation of this rank
-    if (state_ == State::kPosted) OnGivenUp();
-    EndWith(absl::AbortedError(absl::StrCat(Context(), " was aborted with its communicator: ", broken.message())));
-    return true;
-  }
-  return FindGivenUp() || (state_ == State::kPosted && FindLost());
+  if (!group_.usable() && FindBroken()) return true;
+  return state_ == State::kPosted && FindLost();
+}
+
+// Whether another operation of this rank has broken the group, or another member.
+bool Operation::FindBroken() {
+  absl::Status broken = group_.status();
+  if (broken.ok()) return FindGivenUp();
+  if (state_ == State::kPosted) OnGivenUp();
+  EndWith(absl::AbortedError(absl::StrCat(Context(), " was aborted with its communicator: ", broken.message())));
+  return true;
 }
 
 // Whether another member has broken the group.

@@ -100,6 +100,7 @@ class Operation : public Pollable {
   void End();
   void EndWith(absl::Status status);
   bool FindCause();
+  bool FindBroken();
   bool FindGivenUp();
   bool FindLost();
   bool FailFor(const shm::Node::Loss& loss);
