@@ -50,6 +50,7 @@ struct Call;
 struct HostsCall;
 class CommunicatorState;
 class Gpus;
+class MessageLink;
 }  // namespace internal
 
 // Options of any operation.
@@ -150,6 +151,7 @@ class GYRE_EXPORT Communicator {
   friend class DistributedOptimizer;
   friend class GradientReducer;
   friend class internal::Gpus;
+  friend class internal::MessageLink;
   friend class NamedOperations;
   friend class ParameterServerClient;
   friend class Runtime;

@@ -281,8 +281,9 @@ bool HierarchicalOperation::FailLike(const absl::Status& local) {
 bool HierarchicalOperation::FailFor(const shm::Node::Loss& loss) {
   const shm::Node::Loss cause = team_->local().node().FirstLoss().value_or(loss);
   const std::string then = cause.rank == loss.rank ? "" : absl::StrCat("; then ", loss.text);
-  return Fail(absl::AbortedError(absl::StrCat(Context(), " was aborted: ", cause.text, then)),
-              {cause.end == shm::Node::Loss::End::kLost ? cause.rank : -1, cause.text});
+  absl::Status status = absl::AbortedError(absl::StrCat(Context(), " was aborted: ", cause.text, then));
+  if (call_.peer_may_leave && cause.left() && cause.rank >= 0) return End(std::move(status));
+  return Fail(std::move(status), {cause.end == shm::Node::Loss::End::kLost ? cause.rank : -1, cause.text});
 }
 
 // For what only this rank has found; the others' calls end with the same code.

@@ -149,8 +149,13 @@ bool Operation::FindLost() {
 bool Operation::FailFor(const shm::Node::Loss& loss) {
   const shm::Node::Loss cause = group_.node().FirstLoss().value_or(loss);
   const std::string then = cause.rank == loss.rank ? "" : absl::StrCat("; then ", loss.text);
-  return Fail(absl::AbortedError(absl::StrCat(Context(), " was aborted: ", cause.text, then)),
-              {cause.end == shm::Node::Loss::End::kLost ? cause.rank : -1, cause.text});
+  absl::Status status = absl::AbortedError(absl::StrCat(Context(), " was aborted: ", cause.text, then));
+  if (peers_may_leave_ && cause.left()) {
+    OnGivenUp();
+    EndWith(std::move(status));
+    return true;
+  }
+  return Fail(std::move(status), {cause.end == shm::Node::Loss::End::kLost ? cause.rank : -1, cause.text});
 }
 
 bool Operation::FailLate() {
