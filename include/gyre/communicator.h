@@ -8,8 +8,8 @@
 // Buffers: contiguous memory of any alignment on the host, or on a GPU (see tensor.h): on the host on all ranks,
 // or on a GPU on all of them, which stays one GPU of each rank for all calls of a communicator. An empty tensor names
 // its device too. Memory from Runtime::Allocate(bytes) is shared with the other ranks of the host, and large allreduces
-// of it need no copies. Inputs and outputs must not overlap unless they are the same buffer and the operation says "in
-// place". All counts are 64-bit and count elements.
+// of it need no copies. Inputs and outputs must not overlap, unless exactly as the operation allows ("`in` may be
+// `out`"): kInvalidArgument. All counts are 64-bit and count elements.
 //
 // Status: every operation returns by its deadline (options.timeout, or the runtime's operation_timeout). The time of an
 // asynchronous or queued call runs from the call on; that of a blocking one from its first stall, or its second step of
@@ -50,6 +50,7 @@ struct Call;
 struct HostsCall;
 class CommunicatorState;
 class Gpus;
+class MessageLink;
 }  // namespace internal
 
 // Options of any operation.
@@ -150,6 +151,7 @@ class GYRE_EXPORT Communicator {
   friend class DistributedOptimizer;
   friend class GradientReducer;
   friend class internal::Gpus;
+  friend class internal::MessageLink;
   friend class NamedOperations;
   friend class ParameterServerClient;
   friend class Runtime;

@@ -16,7 +16,8 @@
 //   kUnimplemented, kUnavailable  of a tensor on a GPU, on this rank alone: the GPU cannot be used, says why; the
 //                        others have kInvalidArgument
 //   kAlreadyExists       an operation of that name is in flight on this rank; the others are not told
-//   kAborted             a rank was lost, or has destroyed its NamedOperations: nothing runs any more
+//   kAborted             a rank was lost, has left, or has destroyed its NamedOperations: nothing runs any more. A rank
+//                        may leave once its operations have ended well: the other ranks' end well, too
 //   kFailedPrecondition  this rank has joined; or nothing runs any more; or, of Wait on this rank alone, a tensor's
 //                        stream is being captured into a graph: see below
 //   others               as of Communicator's operations, or this rank's GPU failed amid one: nothing runs any more

@@ -30,12 +30,22 @@ class ManualClock final : public Clock {
   TimePoint now_{};
 };
 
-// now + timeout, in whatever unit it is; the end of time where that would overflow.
+// --- A caller may give any duration, milliseconds::max() for example. These two functions do not overflow ---
+
+// The duration in the clock's unit. The longest one, or the shortest, if it is out of range.
 template <typename Rep, typename Period>
-TimePoint DeadlineAfter(TimePoint now, std::chrono::duration<Rep, Period> timeout) {
-  using Seconds = std::chrono::duration<double>;
-  if (Seconds(timeout) >= Seconds(TimePoint::max() - now)) return TimePoint::max();
-  return now + std::chrono::duration_cast<Duration>(timeout);
+constexpr Duration Saturated(std::chrono::duration<Rep, Period> duration) {
+  using Given = std::chrono::duration<Rep, Period>;
+  if (duration >= std::chrono::duration_cast<Given>(Duration::max())) return Duration::max();
+  if (duration <= std::chrono::duration_cast<Given>(Duration::min())) return Duration::min();
+  return std::chrono::duration_cast<Duration>(duration);
+}
+
+// now + timeout. TimePoint::max() if that is out of range. REQUIRES: now is not before the clock's epoch.
+template <typename Rep, typename Period>
+constexpr TimePoint DeadlineAfter(TimePoint now, std::chrono::duration<Rep, Period> timeout) {
+  const Duration wait = Saturated(timeout);
+  return wait >= TimePoint::max() - now ? TimePoint::max() : now + wait;
 }
 
 // What is left until the deadline as a poll(2)-style time-out: whole milliseconds rounded up, 0 if it has passed, and

@@ -171,6 +171,9 @@ bool IsPrintableAscii(const std::string& text) {
   return std::ranges::all_of(text, [](char c) { return c >= ' ' && c <= '~'; });
 }
 
+// Longer heartbeats are cut to this, so that multiples of them do not overflow.
+constexpr std::chrono::milliseconds kLongestHeartbeat = std::chrono::hours(24 * 365 * 10);
+
 absl::Status Check(const Config& config) {
   if (config.rank.has_value() != config.size.has_value()) {
     return absl::InvalidArgumentError("rank and size (GYRE_RANK and GYRE_SIZE) must be given together");
@@ -196,7 +199,7 @@ absl::Status Check(const Config& config) {
   if (config.heartbeat_interval.count() < 1) {
     return absl::InvalidArgumentError("heartbeat_interval (GYRE_HEARTBEAT_INTERVAL_MS) must be 1 ms or more");
   }
-  if (config.heartbeat_timeout.count() != 0 && config.heartbeat_timeout < 2 * config.heartbeat_interval) {
+  if (config.heartbeat_timeout.count() != 0 && config.heartbeat_timeout / 2 < config.heartbeat_interval) {
     return absl::InvalidArgumentError(
         "heartbeat_timeout (GYRE_HEARTBEAT_TIMEOUT_MS) must be 0 or at least two heartbeat intervals");
   }
@@ -265,6 +268,8 @@ absl::StatusOr<Config> LoadConfig(const RuntimeOptions& options, const Environme
   Override(config.spin, options.spin);
   Override(config.log_level, options.log_level);
   RETURN_IF_ERROR(Check(config));
+  config.heartbeat_interval = std::min(config.heartbeat_interval, kLongestHeartbeat);
+  config.heartbeat_timeout = std::min(config.heartbeat_timeout, kLongestHeartbeat);
   return config;
 }
 

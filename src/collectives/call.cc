@@ -1,5 +1,6 @@
 #include "collectives/call.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <numeric>
@@ -60,6 +61,29 @@ absl::Status CheckSameType(const Call& call) {
                ") differ in dtype");
 }
 
+bool Overlap(const ConstTensorView& in, const TensorView& out) {
+  if (in.count == 0 || out.count == 0) return false;
+  const auto from = reinterpret_cast<uintptr_t>(in.data), to = reinterpret_cast<uintptr_t>(out.data);
+  return from < to ? static_cast<uintptr_t>(in.bytes()) > to - from : static_cast<uintptr_t>(out.bytes()) > from - to;
+}
+
+// Input and output must not overlap, unless the call is in place. `how`: what makes it so.
+absl::Status CheckApart(const Call& call, bool in_place, const char* how) {
+  if (in_place || !Overlap(call.in, call.out)) return absl::OkStatus();
+  const auto from = reinterpret_cast<uintptr_t>(call.in.data), to = reinterpret_cast<uintptr_t>(call.out.data);
+  const char* const first = from < to ? "input" : "output";
+  const char* const second = from < to ? "output" : "input";
+  return Wrong("input and output overlap: the ", second, " begins ", from < to ? to - from : from - to,
+               " bytes after the ", first, ", which has ", from < to ? call.in.bytes() : call.out.bytes(),
+               "; use separate buffers, or ", how);
+}
+
+// Whether `data` is where a rank's segment of `all` begins.
+bool IsSegment(const void* data, const ConstTensorView& all, std::span<const int64_t> counts, int rank) {
+  const int64_t begin = std::accumulate(counts.begin(), counts.begin() + rank, int64_t{0});
+  return data == static_cast<const char*>(all.data) + begin * DTypeSize(all.dtype);
+}
+
 absl::Status CheckReduction(const Call& call) {
   if (call.op == ReduceOp::kAdasum && (call.kind != CallKind::kAllReduce || !IsFloat(call.in.dtype))) {
     return Wrong("adasum is of allreduce on floating-point tensors only");
@@ -104,27 +128,35 @@ absl::Status Validate(const Call& call, int rank, int size) {
     case CallKind::kAllReduce:
       RETURN_IF_ERROR(CheckSameType(call));
       RETURN_IF_ERROR(CheckReduction(call));
-      return CheckCount("output", call.out.count, call.in.count);
+      RETURN_IF_ERROR(CheckCount("output", call.out.count, call.in.count));
+      return CheckApart(call, call.in.data == call.out.data, "one buffer for both");
     case CallKind::kReduceScatter:
       RETURN_IF_ERROR(CheckSameType(call));
       RETURN_IF_ERROR(CheckReduction(call));
       RETURN_IF_ERROR(CheckCounts("counts", call.counts, size, "input", call.in.count));
-      return CheckCount("output", call.out.count, call.counts[me]);
+      RETURN_IF_ERROR(CheckCount("output", call.out.count, call.counts[me]));
+      return CheckApart(call, IsSegment(call.out.data, call.in, call.counts, rank),
+                        "this rank's segment of the input as the output");
     case CallKind::kAllGather:
       RETURN_IF_ERROR(CheckSameType(call));
       RETURN_IF_ERROR(CheckCounts("counts", call.counts, size, "output", call.out.count));
-      return CheckCount("input", call.in.count, call.counts[me]);
+      RETURN_IF_ERROR(CheckCount("input", call.in.count, call.counts[me]));
+      return CheckApart(call, IsSegment(call.in.data, call.out, call.counts, rank),
+                        "this rank's segment of the output as the input");
     case CallKind::kBroadcast: return CheckRank("root", call.root, size);
     case CallKind::kReduce:
       RETURN_IF_ERROR(CheckRank("root", call.root, size));
       RETURN_IF_ERROR(CheckReduction(call));
       if (rank != call.root) return absl::OkStatus();
       RETURN_IF_ERROR(CheckSameType(call));
-      return CheckCount("output", call.out.count, call.in.count);
+      RETURN_IF_ERROR(CheckCount("output", call.out.count, call.in.count));
+      return CheckApart(call, call.in.data == call.out.data, "one buffer for both");
     case CallKind::kAllToAll:
       RETURN_IF_ERROR(CheckSameType(call));
       RETURN_IF_ERROR(CheckCounts("send counts", call.counts, size, "input", call.in.count));
-      return CheckCounts("receive counts", call.receive_counts, size, "output", call.out.count);
+      RETURN_IF_ERROR(CheckCounts("receive counts", call.receive_counts, size, "output", call.out.count));
+      return CheckApart(call, call.in.data == call.out.data && std::ranges::equal(call.counts, call.receive_counts),
+                        "one buffer for both, with equal send and receive counts");
     case CallKind::kBarrier: return absl::OkStatus();
     case CallKind::kMessage: return ValidateMessage(call, rank, size);
     case CallKind::kRefused: break;

@@ -36,9 +36,10 @@ struct Call {
   ReduceOp op = ReduceOp::kSum;
   double prescale = 1.0;
   double postscale = 1.0;
-  int root = 0;       // of broadcast and reduce
-  int peer = -1;      // of messages: the other rank
-  bool send = false;  // of messages: in goes out, else out comes in
+  int root = 0;                 // of broadcast and reduce
+  int peer = -1;                // of messages: the other rank
+  bool send = false;            // of messages: in goes out, else out comes in
+  bool peer_may_leave = false;  // of messages: if the peer has left in order, only this call ends
   // Elements by rank: of reduce-scatter's and allgather's segments, of what alltoall sends and receives. The uniform
   // forms fill them in too.
   std::span<const int64_t> counts{};

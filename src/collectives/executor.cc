@@ -69,6 +69,8 @@ struct Executor::Peer {
   Direction receive;
   std::unique_ptr<std::byte[]> arrived;  // of a block to be reduced: received, not yet reduced
   int64_t arrived_bytes = 0;
+
+  bool awaited() const { return (send.pending() && send.blocked) || (receive.pending() && receive.blocked); }
 };
 
 Executor::Executor(Streams& streams, ExecutorPlan plan) : streams_(&streams) {
@@ -368,11 +370,14 @@ bool Executor::Fail(const Peer& peer, absl::Status status) {
 std::vector<int> Executor::Awaited() const {
   std::vector<int> ranks;
   for (const auto& peer : peers_) {
-    const bool sends = peer->send.pending() && peer->send.blocked;
-    const bool receives = peer->receive.pending() && peer->receive.blocked;
-    if (sends || receives) ranks.push_back(peer->rank);
+    if (peer->awaited()) ranks.push_back(peer->rank);
   }
   return ranks;
+}
+
+int Executor::FirstAwaited() const {
+  const auto first = std::ranges::find_if(peers_, [](const auto& peer) { return peer->awaited(); });
+  return first == peers_.end() ? -1 : (*first)->rank;
 }
 
 int Executor::SilentPeer() const {

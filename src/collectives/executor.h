@@ -59,6 +59,9 @@ class Executor {
   // The ranks of the job that it waits for, to send or to receive.
   std::vector<int> Awaited() const;
 
+  // The first of them; -1: there is none.
+  int FirstAwaited() const;
+
   // The rank of the job of a peer that it waits for and that has sent nothing yet; -1: there is none.
   int SilentPeer() const;
 

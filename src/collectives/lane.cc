@@ -19,6 +19,7 @@ void Pollable::Tell() {
 
 void Lane::Enqueue(std::shared_ptr<Pollable> operation) {
   std::lock_guard lock(mutex_);
+  SetEarliest(std::min(earliest(), operation->deadline()));
   queue_.PushBack(std::move(operation));
   state_.fetch_add(kQueued, std::memory_order_release);
 }
@@ -31,20 +32,27 @@ bool Lane::TryTakeQueued() {
   return false;
 }
 
-// Ends what is queued from place `first` on and has cause to end. REQUIRES: this thread drives.
-bool Lane::CheckFrom(size_t first, TimePoint now) {
+// Ends the operations from place `first` on whose deadline has passed. REQUIRES: this thread drives, and those before
+// `first` have begun.
+bool Lane::EndLate(size_t first, TimePoint now) {
+  if (now < earliest()) return false;
   std::vector<std::shared_ptr<Pollable>> ended;
   {
     std::lock_guard lock(mutex_);
-    for (size_t place = first; place < queue_.size();) {
-      if (!queue_[place]->Check(now)) {
-        ++place;
+    TimePoint next = TimePoint::max();
+    size_t kept = first;
+    for (size_t place = first; place < queue_.size(); ++place) {
+      std::shared_ptr<Pollable> operation = std::move(queue_[place]);
+      if (operation->deadline() <= now && operation->Check(now)) {
+        ended.push_back(std::move(operation));
         continue;
       }
-      ended.push_back(queue_[place]);
-      queue_.Erase(place);
-      state_.fetch_sub(kQueued, std::memory_order_release);
+      next = std::min(next, operation->deadline());
+      queue_[kept++] = std::move(operation);
     }
+    if (!ended.empty()) queue_.Truncate(kept);
+    SetEarliest(next);
+    state_.fetch_sub(kQueued * static_cast<uint32_t>(ended.size()), std::memory_order_release);
   }
   for (const auto& operation : ended) operation->MarkDone();
   return !ended.empty();
@@ -63,10 +71,9 @@ bool Lane::AddWaits(std::vector<pollfd>& waits) {
 }
 
 TimePoint Lane::NextDeadline() {
-  TimePoint next = TimePoint::max();
   std::lock_guard lock(mutex_);
-  for (size_t place = 0; place < queue_.size(); ++place) next = std::min(next, queue_[place]->deadline());
-  return next;
+  if (queue_.size() == 0) return TimePoint::max();
+  return std::min(queue_[0]->deadline(), earliest());
 }
 
 shm::Progress Lane::Drive(const TimePoint* now) {
@@ -78,13 +85,14 @@ shm::Progress Lane::Drive(const TimePoint* now) {
   }
   const shm::Progress progress = operation->Poll();
   if (progress != shm::Progress::kDone && (now == nullptr || !operation->Check(*now))) {
-    const bool ended = now != nullptr && CheckFrom(1, *now);
+    const bool ended = now != nullptr && EndLate(1, *now);
     state_.fetch_sub(kDriven);
     return ended ? shm::Progress::kDone : progress;
   }
   {
     std::lock_guard lock(mutex_);
     queue_.PopFront();
+    if (queue_.size() == 0) SetEarliest(TimePoint::max());
   }
   state_.fetch_sub(kDriven + kQueued);
   operation->MarkDone();

@@ -29,7 +29,7 @@ class Pollable {
   virtual shm::Progress Poll() = 0;
 
   // Ends it with an error if there is cause: the deadline has passed, a peer is lost, the runtime was shut down.
-  // True if it has ended. Also called while it is queued and has not begun.
+  // True if it has ended. Before it has begun it is called only if its deadline has passed.
   virtual bool Check(TimePoint now) = 0;
 
   // Its time runs from `now` on, also while it is queued.
@@ -39,7 +39,8 @@ class Pollable {
   // not tell. Called by its lane's driver.
   virtual bool AddWaits(std::vector<pollfd>& waits) const;
 
-  // When its time is up. REQUIRES: its clock was started, or it was checked.
+  // When its time is up. Thread-safe. Does not change before the operation has begun. REQUIRES: its clock was started,
+  // or it was checked.
   virtual TimePoint deadline() const = 0;
 
   // REQUIRES: Poll returned kDone, Check returned true, or done().
@@ -90,10 +91,8 @@ class OperationQueue {
     first_ = (first_ + 1) % ring_.size();
     --size_;
   }
-  void Erase(size_t place) {
-    for (; place + 1 < size_; ++place) (*this)[place] = std::move((*this)[place + 1]);
-    (*this)[--size_].reset();
-  }
+  // REQUIRES: what lies behind the first `size` was moved away.
+  void Truncate(size_t size) { size_ = size; }
 
  private:
   void Grow() {
@@ -124,16 +123,18 @@ class Lane {
   void Enqueue(std::shared_ptr<Pollable> operation);
 
   // Advances the first operation of the queue unless another thread drives, and takes it off when it ended. `now`:
-  // check it for deadline and losses as well, and those behind it. kDone: an operation has ended.
+  // check it for deadline and losses as well, and end those behind it whose deadline has passed. They find all other
+  // causes when their turn comes, so that a look costs the same however many are queued. kDone: an operation has ended.
   shm::Progress Drive(const TimePoint* now);
 
-  // Ends what is queued and has cause to end; whether there was any. REQUIRES: TryTakeIdle gave this thread the lane.
-  bool CheckQueued(TimePoint now) { return CheckFrom(0, now); }
+  // Ends queued operations whose deadline has passed; whether there was any. REQUIRES: TryTakeIdle gave this thread the
+  // lane.
+  bool CheckQueued(TimePoint now) { return EndLate(0, now); }
 
   // The first queued operation's Pollable::AddWaits; nothing where another thread drives.
   bool AddWaits(std::vector<pollfd>& waits);
 
-  // The first of the queued operations' deadlines; the end of time if there are none.
+  // No queued operation is late before this. The end of time if none is queued.
   TimePoint NextDeadline();
 
   bool empty() const { return state_.load(std::memory_order_acquire) < kQueued; }  // nothing is queued
@@ -142,11 +143,17 @@ class Lane {
   static constexpr uint32_t kDriven = 1, kQueued = 2;  // one kQueued for each operation in the queue
 
   bool TryTakeQueued();
-  bool CheckFrom(size_t first, TimePoint now);
+  bool EndLate(size_t first, TimePoint now);
+  TimePoint earliest() const { return TimePoint(Duration(earliest_.load())); }
+  void SetEarliest(TimePoint at) { earliest_.store(at.time_since_epoch().count()); }
 
   std::atomic<uint32_t> state_{0};
   std::mutex mutex_;
   OperationQueue queue_;  // guarded by mutex_
+
+  // No queued operation that has not begun has an earlier deadline. It may be the deadline of one that has ended since.
+  // Written with mutex_ held.
+  std::atomic<Duration::rep> earliest_{TimePoint::max().time_since_epoch().count()};
 };
 
 }  // namespace gyre::internal

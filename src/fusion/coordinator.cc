@@ -54,14 +54,19 @@ absl::Status Coordinator::OnReport(int from, const Report& report, TimePoint now
     RETURN_IF_ERROR(Announce(from, announcement, now, broken));
   }
   if (report.join && report.generation == generation_) Join(from);
-  if (report.leave && report.generation == generation_) {
-    Decide(DecisionKind::kLeft).ranks = {from};
-    left_ = true;
-    entries_.clear();
-    debts_.clear();
-  }
+  if (report.leave && report.generation == generation_) Leave(from, "");
   FindDeadline();
   return absl::OkStatus();
+}
+
+void Coordinator::Leave(int rank, const std::string& why) {
+  if (std::exchange(left_, true)) return;
+  Decision& left = Decide(DecisionKind::kLeft);
+  left.ranks = {rank};
+  left.text = why;
+  entries_.clear();
+  debts_.clear();
+  FindDeadline();
 }
 
 absl::Status Coordinator::Announce(int from, const Announcement& announcement, TimePoint now, BrokenGroups& broken) {
@@ -77,7 +82,7 @@ absl::Status Coordinator::Announce(int from, const Announcement& announcement, T
     entry.counts.resize(static_cast<size_t>(size_));
     entry.deadline = TimePoint::max();
     const std::chrono::microseconds patience = std::chrono::microseconds(announcement.left_us) / kPartOfTimeout;
-    entry.warning = now + std::min<std::chrono::microseconds>(patience, kLongestPatience);
+    entry.warning = DeadlineAfter(now, std::min<std::chrono::microseconds>(patience, kLongestPatience));
   }
   if (entry.reported[me]) return absl::InternalError(absl::StrCat("rank ", from, " reported '", name, "' twice"));
   entry.reported[me] = true;

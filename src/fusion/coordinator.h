@@ -29,6 +29,9 @@ class Coordinator {
   // Reports of a rank come in the order in which it made them. An error: the rank does not follow the protocol.
   absl::Status OnReport(int from, const Report& report, TimePoint now);
 
+  // A rank has left without a report: named operations end on all ranks. `why`: what the others are told.
+  void Leave(int rank, const std::string& why);
+
   // Ends what has waited until its deadline.
   void Tick(TimePoint now);
 

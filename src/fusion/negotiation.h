@@ -95,7 +95,7 @@ enum class DecisionKind : uint8_t {
   kFreeze,     // from now on the last cycle repeats; `number` is its hash
   kStall,      // frozen call `number` has waited for too long (no text), or is not followed: `text` says why
   kDeviation,  // `text`: who left the frozen order, and how
-  kLeft,       // ranks[0] has left: nothing follows
+  kLeft,       // ranks[0] has left: nothing follows. `text`: how, if it did not report it
 };
 
 struct Decision {

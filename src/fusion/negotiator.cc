@@ -143,8 +143,10 @@ std::optional<NamedStep> Negotiator::Apply(Decision& decision) {
       break;
     case DecisionKind::kLeft: {
       const int who = decision.ranks.empty() ? -1 : decision.ranks[0];
+      const std::string how =
+          decision.text.empty() ? absl::StrCat("rank ", who, " destroyed its named operations") : decision.text;
       End(who == rank_ ? absl::FailedPreconditionError("this rank's named operations were destroyed")
-                       : absl::AbortedError(absl::StrCat("rank ", who, " destroyed its named operations")));
+                       : absl::AbortedError(how));
       break;
     }
   }

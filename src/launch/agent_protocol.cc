@@ -8,7 +8,7 @@ namespace gyre::launch {
 
 namespace {
 
-constexpr uint64_t kLongestGrace = uint64_t{1} << 52;  // milliseconds
+constexpr uint64_t kLongestGrace = uint64_t{1} << 40;  // milliseconds: 35 years
 constexpr uint32_t kMostServers = 1 << 16;
 
 void Texts(WireWriter& writer, const std::vector<std::string>& texts) {

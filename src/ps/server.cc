@@ -40,7 +40,7 @@ Server::Server(ServerOptions options, const Layout& layout, const Clock& clock, 
       roster_(options_.guards),
       attended_(clock.Now()),
       next_pulse_(clock.Now()),
-      next_snapshot_(clock.Now() + options_.snapshot_interval) {}
+      next_snapshot_(DeadlineAfter(clock.Now(), options_.snapshot_interval)) {}
 
 absl::StatusOr<std::vector<Shard>> Server::MakeShards(int server, const MakeFloats& make) const {
   std::vector<Shard> shards;
@@ -325,14 +325,14 @@ int Server::Slowest() const {
 }
 
 absl::Status Server::Snapshot() {
-  next_snapshot_ = clock_.Now() + options_.snapshot_interval;
+  next_snapshot_ = DeadlineAfter(clock_.Now(), options_.snapshot_interval);
   // Half the first values are nothing to come back to.
   const bool complete = AllHaveValues() && (founded_ || std::ssize(roster_.members()) >= options_.workers);
   if (!changed_ || !complete) return absl::OkStatus();
   const TimePoint begin = clock_.Now();
   disk_status_ = snapshots_.Write(Content());
   const Duration took = clock_.Now() - begin;
-  next_snapshot_ = begin + std::max(options_.snapshot_interval, kMostOfTime * took);
+  next_snapshot_ = DeadlineAfter(begin, std::max(options_.snapshot_interval, kMostOfTime * took));
   if (!disk_status_.ok()) {
     next_snapshot_ = clock_.Now() + std::min(options_.snapshot_interval, options_.timing.timeout);
     return disk_status_;

@@ -255,6 +255,7 @@ Work Communicator::Start(Call&& call) {
     });
   }
   operation->Hold(group);
+  if (call.peer_may_leave) operation->LetPeersLeave();
   Watch(state_->runtime().observer(), call, *operation);
   progress->Start(state_->owner(), operation->channel().lane, operation);
   return Work(operation, progress);

@@ -2,20 +2,29 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "collectives/members.h"
 
 namespace gyre::internal {
 
 namespace {
 
-// In a frozen order, how long an operation is kept for the one before it, which its rank may never submit.
+// In a frozen order, how long an operation is kept for the one before it, which its rank may never submit. And how long
+// rank 0 keeps an end to itself until the others have been told.
 constexpr std::chrono::milliseconds kHold{100};
 
 // What ranks that live need to take note of one that leaves.
 constexpr std::chrono::seconds kFarewell{1};
+
+// Whether the decision ends operations by itself. A deadline's end is late already.
+bool EndsWithoutCall(const Decision& decision) {
+  const bool fails = decision.kind == DecisionKind::kFail && decision.code != absl::StatusCode::kDeadlineExceeded;
+  return fails || decision.kind == DecisionKind::kJoined || decision.kind == DecisionKind::kLeft;
+}
 
 }  // namespace
 
@@ -194,7 +203,7 @@ void Conductor::Accept(Wish& wish) {
     std::vector<Submission> submissions;
     for (const NamedRequest& request : wish.requests) {
       submissions.push_back(
-          {last_ticket_ + 1 + submissions.size(), request.name, request.signature, request.buffers.timeout});
+          {last_ticket_ + 1 + submissions.size(), request.name, request.signature, Saturated(request.buffers.timeout)});
     }
     status = negotiator_.Submit(std::move(submissions), wish.time);
     if (status.ok()) {
@@ -224,10 +233,21 @@ bool Conductor::Receive() {
     if (message->ok()) {
       OnMessage(static_cast<int>(peer), **message);
     } else if (!left_) {
-      GiveUp(message->status());
+      OnNoMessage(static_cast<int>(peer), message->status());
     }
   }
   return moved;
+}
+
+// A peer that has left in order breaks nothing, for others may still carry out operations that have ended there: named
+// operations end on all ranks, after what was decided before.
+void Conductor::OnNoMessage(int peer, const absl::Status& why) {
+  const Members members{state_->group(), state_->team()};
+  const auto loss = state_->runtime().node()->LossOf(members.job_rank(peer));
+  if (!loss || !loss->left() || !members.Usable().ok()) return GiveUp(why);
+  if (coordinator_) return coordinator_->Leave(peer, loss->text);
+  left_ = true;
+  negotiator_.OnDecisions({Decision{.kind = DecisionKind::kLeft, .ranks = {peer}, .text = loss->text}});
 }
 
 void Conductor::OnMessage(int peer, const std::string& bytes) {
@@ -251,7 +271,7 @@ void Conductor::OnMessage(int peer, const std::string& bytes) {
 }
 
 bool Conductor::Talk() {
-  bool moved = false;
+  bool moved = FollowHeld();
   if (negotiator_.may_report() && !left_) {
     const TimePoint now = std::chrono::steady_clock::now();
     if (auto report = negotiator_.TakeReport(now)) {
@@ -274,7 +294,23 @@ void Conductor::Deliver(std::vector<Decision> decisions) {
   const std::string bytes = Encode(decisions);
   for (int peer = 1; peer < communicator_->size(); ++peer) SendTo(peer, bytes);
   left_ = left_ || std::ranges::any_of(decisions, [](const Decision& one) { return one.kind == DecisionKind::kLeft; });
-  negotiator_.OnDecisions(std::move(decisions));
+  if (held_.empty()) held_until_ = std::chrono::steady_clock::now() + kHold;
+  std::ranges::move(decisions, std::back_inserter(held_));
+  FollowHeld();
+}
+
+// The program that learns of such an end may leave at once, so this rank follows when the others have been told, or
+// after a while, for deadlines go on. A join has none. Decisions to run are told by the time that their call can end.
+bool Conductor::FollowHeld() {
+  if (held_.empty()) return false;
+  const bool told = std::ranges::all_of(links_, [](const auto& link) { return link == nullptr || link->sent(); });
+  if (!told && std::ranges::any_of(held_, EndsWithoutCall)) {
+    const bool joined =
+        std::ranges::any_of(held_, [](const Decision& one) { return one.kind == DecisionKind::kJoined; });
+    if (joined || std::chrono::steady_clock::now() < held_until_) return false;
+  }
+  negotiator_.OnDecisions(std::exchange(held_, {}));
+  return true;
 }
 
 void Conductor::SendTo(int peer, std::string bytes) {
@@ -349,10 +385,11 @@ void Conductor::End(const NamedEnd& end) {
 }
 
 // After an error that concerns all: makes the communicator unusable, so that whatever is under way ends, here and on
-// the other ranks.
+// the other ranks. A shut-down breaks nothing: they see that this rank has left, and may still carry out operations
+// that have ended here.
 void Conductor::GiveUp(const absl::Status& status) {
   negotiator_.End(status);
-  if (std::exchange(broken_, true)) return;
+  if (std::exchange(broken_, true) || state_->runtime().node()->closed()) return;
   const shm::LastWords::Content words{
       -1, absl::StrCat("rank ", rank_, " gave its named operations up: ", status.message())};
   if (state_->team() != nullptr) {

@@ -94,9 +94,11 @@ class Conductor final : public Pollable, public std::enable_shared_from_this<Con
   void Accept(Wish& wish);
   bool Receive();
   void OnMessage(int peer, const std::string& bytes);
+  void OnNoMessage(int peer, const absl::Status& why);
   bool DriveCall();
   bool Talk();
   void Deliver(std::vector<Decision> decisions);
+  bool FollowHeld();
   void SendTo(int peer, std::string bytes);
   bool Finish();
   void End(const NamedEnd& end);
@@ -119,6 +121,8 @@ class Conductor final : public Pollable, public std::enable_shared_from_this<Con
   Negotiator negotiator_;
   std::optional<Coordinator> coordinator_;           // on rank 0
   std::vector<std::unique_ptr<MessageLink>> links_;  // by peer: on rank 0 with all others, elsewhere with rank 0
+  std::vector<Decision> held_;                       // on rank 0: what it follows once the others have been told
+  TimePoint held_until_{};
   NamedCallRunner runner_;
   std::map<uint64_t, Operation> operations_;  // by ticket
   uint64_t last_ticket_ = 0;

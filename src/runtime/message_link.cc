@@ -6,13 +6,14 @@
 #include <utility>
 
 #include "base/status.h"
+#include "collectives/call.h"
 
 namespace gyre::internal {
 
 namespace {
 
 // A peer that has nothing to say is no error; one that is lost ends the wait.
-constexpr CallOptions kForever{.timeout = std::chrono::hours(24 * 365 * 10)};
+constexpr std::chrono::milliseconds kForever = std::chrono::milliseconds::max();
 
 // Longer than any list of names; a longer one is a defect, not a message.
 constexpr uint32_t kLongestMessage = uint32_t{1} << 30;
@@ -26,7 +27,21 @@ TensorView BytesOf(std::string& bytes, size_t from) {
 void MessageLink::Listen() {
   listening_ = true;
   in_rest_ = false;
-  receive_ = communicator_.ReceiveAsync(frame_, peer_, kForever);
+  receive_ = StartReceive(frame_);
+}
+
+Work MessageLink::StartReceive(const TensorView& bytes) {
+  return communicator_.Start(
+      {.kind = CallKind::kMessage, .out = bytes, .peer = peer_, .peer_may_leave = true, .timeout = kForever});
+}
+
+Work MessageLink::StartSend(const TensorView& bytes) {
+  return communicator_.Start({.kind = CallKind::kMessage,
+                              .in = bytes,
+                              .peer = peer_,
+                              .send = true,
+                              .peer_may_leave = true,
+                              .timeout = kForever});
 }
 
 void MessageLink::Send(std::string bytes) {
@@ -36,8 +51,8 @@ void MessageLink::Send(std::string bytes) {
   const auto length = static_cast<uint32_t>(out.bytes.size());
   std::memcpy(out.frame.data(), &length, sizeof(length));
   std::memcpy(out.frame.data() + sizeof(length), out.bytes.data(), std::min(out.bytes.size(), kInline));
-  out.first = communicator_.SendAsync(out.frame, peer_, kForever);
-  if (out.bytes.size() > kInline) out.second = communicator_.SendAsync(BytesOf(out.bytes, kInline), peer_, kForever);
+  out.first = StartSend(out.frame);
+  if (out.bytes.size() > kInline) out.second = StartSend(BytesOf(out.bytes, kInline));
 }
 
 std::optional<absl::StatusOr<std::string>> MessageLink::Poll() {
@@ -58,7 +73,7 @@ std::optional<absl::StatusOr<std::string>> MessageLink::Poll() {
     std::memcpy(bytes_.data(), frame_.data() + sizeof(length), std::min<size_t>(length, kInline));
     if (length > kInline) {
       in_rest_ = true;
-      receive_ = communicator_.ReceiveAsync(BytesOf(bytes_, kInline), peer_, kForever);
+      receive_ = StartReceive(BytesOf(bytes_, kInline));
       return std::nullopt;
     }
   }

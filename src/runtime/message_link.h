@@ -23,11 +23,15 @@ class MessageLink {
 
   void Send(std::string bytes);
 
-  // The message that Listen awaits, once it is there, or why it does not come. Also lets go of what was sent.
+  // The message that Listen awaits, once it is there, or why it does not come. A peer that has left in order is an
+  // error too, but does not break the communicator. Also lets go of what was sent.
   std::optional<absl::StatusOr<std::string>> Poll();
 
+  // Every message was sent, or could not be.
+  bool sent() const { return outgoing_.empty(); }
+
   // Nothing is under way.
-  bool idle() const { return !listening_ && outgoing_.empty(); }
+  bool idle() const { return !listening_ && sent(); }
 
  private:
   // The first part of every message: its length and its first bytes. The rest, if any, is a second one.
@@ -39,6 +43,9 @@ class MessageLink {
     std::string bytes;
     Work first, second;
   };
+
+  Work StartSend(const TensorView& bytes);
+  Work StartReceive(const TensorView& bytes);
 
   Communicator& communicator_;
   const int peer_;

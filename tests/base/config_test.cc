@@ -185,9 +185,23 @@ TEST(Config, RefusesContradictions) {
               MatchesStatus(StatusCode::kInvalidArgument, "must be 1 to"));
   EXPECT_THAT(Load({{"GYRE_HEARTBEAT_TIMEOUT_MS", "150"}}),
               MatchesStatus(StatusCode::kInvalidArgument, "two heartbeat intervals"));
+  RuntimeOptions beats;  // twice as long is out of range
+  beats.heartbeat_interval = std::chrono::milliseconds::max();
+  EXPECT_THAT(Load({}, beats), MatchesStatus(StatusCode::kInvalidArgument, "two heartbeat intervals"));
   RuntimeOptions options;
   options.secret = "short";
   EXPECT_THAT(Load({}, options), MatchesStatus(StatusCode::kInvalidArgument, "16 bytes"));
+}
+
+// Multiples of heartbeats are added to times.
+TEST(Config, CutsHeartbeatsThatAreOutOfRange) {
+  RuntimeOptions options;
+  options.heartbeat_timeout = std::chrono::milliseconds::max();
+  EXPECT_EQ(Load({}, options)->heartbeat_timeout, std::chrono::hours(24 * 365 * 10));
+  options.heartbeat_interval = std::chrono::milliseconds::max();
+  options.heartbeat_timeout = std::chrono::milliseconds(0);
+  EXPECT_EQ(Load({}, options)->heartbeat_interval, std::chrono::hours(24 * 365 * 10));
+  EXPECT_EQ(Load({}, options)->heartbeat_timeout, std::chrono::milliseconds(0));
 }
 
 // It travels in JSON and in messages.

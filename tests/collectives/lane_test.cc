@@ -22,12 +22,23 @@ class Fake final : public Pollable {
     drivers_.fetch_sub(1);
     return done ? shm::Progress::kDone : shm::Progress::kNone;
   }
-  bool Check(TimePoint now) override { return now >= expiry_; }
+  bool Check(TimePoint now) override {
+    ++checks_;
+    return now >= expiry_;
+  }
   void StartClock(TimePoint now) override { expiry_ = now; }
-  TimePoint deadline() const override { return expiry_; }
+  TimePoint deadline() const override {
+    ++asked_;
+    return expiry_;
+  }
+
+  // How often somebody wanted to know something of it, unless that it goes on.
+  int looks() const { return checks_ + asked_; }
 
  private:
   TimePoint expiry_ = TimePoint::max();
+  int checks_ = 0;
+  mutable int asked_ = 0;
   int polls_;
   std::atomic<int>& drivers_;
   std::vector<int>& order_;
@@ -68,37 +79,65 @@ TEST(Lane, RunsOneAfterTheOtherWhoeverDrives) {
   }
 }
 
-TEST(Lane, ChecksWhatWaitsBehindTheFirst) {
+TEST(Lane, EndsWhatIsLateBehindTheFirst) {
   Lane lane;
   std::atomic<int> drivers{0};
   std::vector<int> order;
-  auto first = std::make_shared<Fake>(10, drivers, order, 0), second = std::make_shared<Fake>(1, drivers, order, 1),
-       third = std::make_shared<Fake>(1, drivers, order, 2);
-  for (const auto& operation : {first, second, third}) lane.Enqueue(operation);
-  const TimePoint now = std::chrono::steady_clock::now();
+  std::vector<std::shared_ptr<Fake>> operations;
+  for (int i = 0; i < 5; ++i) operations.push_back(std::make_shared<Fake>(10, drivers, order, i));
+  const TimePoint now = std::chrono::steady_clock::now(), soon = now + std::chrono::seconds(1);
+  const TimePoint later = now + std::chrono::seconds(2);
+  operations[1]->StartClock(soon);
+  operations[3]->StartClock(soon);
+  operations[4]->StartClock(later);
+  for (const auto& operation : operations) lane.Enqueue(operation);
   EXPECT_EQ(lane.Drive(&now), shm::Progress::kNone);
-  EXPECT_EQ(lane.NextDeadline(), TimePoint::max());
-  second->StartClock(now);
-  EXPECT_EQ(lane.NextDeadline(), now);
-  EXPECT_EQ(lane.Drive(&now), shm::Progress::kDone) << "did not say that one has ended";
-  EXPECT_TRUE(second->done());
-  EXPECT_FALSE(first->done());
+  EXPECT_EQ(lane.NextDeadline(), soon);
+  EXPECT_EQ(lane.Drive(&soon), shm::Progress::kDone) << "did not say that one has ended";
+  for (const int i : {0, 1, 2, 3, 4}) EXPECT_EQ(operations[static_cast<size_t>(i)]->done(), i == 1 || i == 3) << i;
+  EXPECT_EQ(lane.NextDeadline(), later);
   while (!lane.empty()) lane.Drive(nullptr);
-  EXPECT_EQ(order, (std::vector<int>{0, 2}));
+  EXPECT_EQ(order, (std::vector<int>{0, 2, 4}));
+  EXPECT_EQ(lane.NextDeadline(), TimePoint::max());
 }
 
-TEST(Lane, WhoTookItIdleChecksWhatIsQueuedMeanwhile) {
+TEST(Lane, ALookCostsTheSameHoweverManyAreQueued) {
+  constexpr int kQueued = 4000;
+  Lane lane;
+  std::atomic<int> drivers{0};
+  std::vector<int> order;
+  std::vector<std::shared_ptr<Fake>> operations;
+  const TimePoint now = std::chrono::steady_clock::now();
+  for (int i = 0; i < kQueued; ++i) {
+    operations.push_back(std::make_shared<Fake>(1'000'000, drivers, order, i));
+    operations.back()->StartClock(now + std::chrono::seconds(kQueued - i));
+    lane.Enqueue(operations.back());
+  }
+  const auto looks = [&] {
+    int sum = 0;
+    for (const auto& operation : operations) sum += operation->looks();
+    return sum;
+  };
+  const int before = looks();
+  for (int look = 0; look < 100; ++look) {
+    ASSERT_EQ(lane.Drive(&now), shm::Progress::kNone);
+    ASSERT_EQ(lane.NextDeadline(), now + std::chrono::seconds(1));
+  }
+  EXPECT_LE(looks() - before, 2 * 100) << "at the first alone: its check and its deadline";
+}
+
+TEST(Lane, WhoTookItIdleEndsWhatIsLateMeanwhile) {
   Lane lane;
   std::atomic<int> drivers{0};
   std::vector<int> order;
   ASSERT_TRUE(lane.TryTakeIdle());
   auto late = std::make_shared<Fake>(1, drivers, order, 0), patient = std::make_shared<Fake>(1, drivers, order, 1);
+  const TimePoint now = std::chrono::steady_clock::now(), soon = now + std::chrono::seconds(1);
+  late->StartClock(soon);
   lane.Enqueue(late);
   lane.Enqueue(patient);
-  const TimePoint now = std::chrono::steady_clock::now();
   EXPECT_FALSE(lane.CheckQueued(now));
-  late->StartClock(now);
-  EXPECT_TRUE(lane.CheckQueued(now));
+  EXPECT_TRUE(lane.CheckQueued(soon));
   EXPECT_TRUE(late->done());
   EXPECT_FALSE(patient->done());
   EXPECT_TRUE(lane.Release());

@@ -126,12 +126,16 @@ TEST_P(OverHosts, DifferentCallsAreAnErrorOnEveryRankThatNamesBothSides) {
   });
 }
 
+// Which names the rank that made it, to all others; that one may be alone on its host.
 TEST_P(OverHosts, ARefusedCallIsAnErrorOnEveryRank) {
-  OnHosts({2, 2}, [](const Rank& rank, Runtime& runtime) {
-    std::vector<float> in(10), out(rank == 3 ? 9 : 10);
+  const auto refused = [](const Rank& rank, Runtime& runtime) {
+    const int odd = rank.size - 1;
+    std::vector<float> in(10), out(rank == odd ? 9 : 10);
     const absl::Status status = runtime.world().AllReduce(in, out, {.timeout = seconds(10)});
     ExpectWrongCall(status, "output has 9 elements; 10 expected");
-  });
+    if (rank != odd) ExpectWrongCall(status, absl::StrCat("rank ", odd, " ").c_str());
+  };
+  for (const HostSizes& hosts : {HostSizes{2, 2}, {2, 1}, {1, 1, 1}}) OnHosts(hosts, refused);
 }
 
 TEST_P(OverHosts, ShutdownEndsPendingCallsEverywhere) {

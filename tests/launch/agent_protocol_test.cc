@@ -80,6 +80,7 @@ TEST(AgentProtocolTest, AJobThatCannotBeIsRefused) {
   refused([](AgentJob& job) { job.command[0] = std::string("a\0b", 3); });
   refused([](AgentJob& job) { job.environment[0] = std::string("A=\0b", 4); });
   refused([](AgentJob& job) { job.grace = std::chrono::milliseconds(-1); });
+  refused([](AgentJob& job) { job.grace = std::chrono::milliseconds(int64_t{1} << 52); });  // no clock counts so far
   refused([](AgentJob& job) { job.servers = UINT32_MAX; });
   refused([](AgentJob& job) { job.first_server = UINT32_MAX; });
   refused([](AgentJob& job) { job.restart_rank = UINT32_MAX; });

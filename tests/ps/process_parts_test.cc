@@ -113,6 +113,16 @@ TEST(LinkTest, WhatWasNotOfferedOrLentEndsIt) {
   }
 }
 
+TEST(SetupTest, TakesAnyIntervalOfSnapshots) {
+  for (const milliseconds interval : {milliseconds(1), milliseconds::max()}) {
+    const ps::Setup setup{.tensors = {{"weights", 5}}, .servers = 1, .workers = 1, .snapshot_interval = interval};
+    const absl::StatusOr<ps::Setup> back = DecodeSetup(Encode(setup));
+    ASSERT_THAT(back.status(), IsOk());
+    EXPECT_GE(back->snapshot_interval, std::min<milliseconds>(interval, std::chrono::hours(24 * 365 * 30)));
+    EXPECT_GT(Duration(back->snapshot_interval), Duration::zero()) << "out of the clock's range";
+  }
+}
+
 TEST(SetupTest, ComesBackAsItWas) {
   for (const Rule& rule : {Rule{}, Rule{Sgd{0.1f, 0.2f}}, Rule{Momentum{0.1f, 0.2f, true, 0.3f}},
                            Rule{Adam{1, 2, 3, 4, 5}}, Rule{Adagrad{1, 2, 3, 4}}}) {

@@ -139,6 +139,18 @@ TEST_P(NamedFailures, ARankThatDoesNotSubmitIsNamed) {
   });
 }
 
+// Of those that wait, rank 0 asks all others, and is asked by them.
+TEST_P(NamedFailures, AnEndlessTimeoutNeverPasses) {
+  Run([](Runtime& runtime, std::unique_ptr<NamedOperations> named) {
+    float one = 1;
+    for (const int late : {0, runtime.world().size() - 1}) {
+      if (runtime.world().rank() == late) std::this_thread::sleep_for(milliseconds(200));
+      EXPECT_THAT(named->AllReduce("x", std::span(&one, 1), {.timeout = milliseconds::max()}).Wait(), IsOk());
+    }
+    ASSERT_THAT(runtime.world().Barrier(), IsOk());
+  });
+}
+
 TEST_P(NamedFailures, ADestroyedOneEndsAll) {
   Run([](Runtime& runtime, std::unique_ptr<NamedOperations> named) {
     Communicator& world = runtime.world();

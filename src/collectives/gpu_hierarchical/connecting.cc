@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "collectives/hierarchical/operation.h"
+#include "collectives/call.h"
 
 namespace gyre::internal::gpu_hierarchical {
 

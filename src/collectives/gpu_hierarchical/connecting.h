@@ -1,12 +1,17 @@
 // Connecting: before the first call the ranks of every host connect, and all learn whether all could.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <vector>
 
 #include "collectives/gpu_hierarchical/backend.h"
 
 namespace gyre::internal::gpu_hierarchical {
+
+// Within a host a deadline is a little later than between hosts, and than a rank's wait for its GPU, which only that
+// rank can name: who waits there for a rank that waits for something else should learn of the latter.
+inline constexpr std::chrono::milliseconds kGraceWithinHost{100};
 
 // A call on nothing by the backend within the host, then one number over all hosts.
 class Connecting final : public Pollable {

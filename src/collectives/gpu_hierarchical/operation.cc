@@ -306,7 +306,7 @@ bool Operation::Check(TimePoint now) {
   if (!ended() && within_ != nullptr && within_->Check(now)) OnWithinEnded();
   if (ended()) return true;
   const bool waits_for_others = within_ != nullptr || between_ != nullptr;  // which have their own deadlines
-  const TimePoint late = backend_->within().sound() ? deadline_ : deadline_ + kNamingPatience;
+  const TimePoint late = backend_->within().sound() ? deadline_ : DeadlineAfter(deadline_, kNamingPatience);
   return now >= late && (waits_for_gpu_ || !waits_for_others) && FailLate();
 }
 

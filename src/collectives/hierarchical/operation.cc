@@ -163,6 +163,7 @@ void HierarchicalOperation::Learn() {
 
 // Another stage will have use for it; messages have lanes of their own.
 void HierarchicalOperation::EndNetwork() {
+  ShowAwaited(-1);
   if (call_.kind != CallKind::kMessage) team_->GiveExecutor(std::move(stage_.network));
   stage_.network.reset();
 }
@@ -176,10 +177,16 @@ bool HierarchicalOperation::Check(TimePoint now) {
   if (team_->local().node().closed()) return End(absl::FailedPreconditionError("the runtime was shut down"));
   if (FindBroken()) return true;
   if (state_ == State::kUnderWay && (FindLost() || FindEndedStream(now))) return true;
+  ShowAwaited(stage_.network != nullptr ? stage_.network->FirstAwaited() : -1);
   TellIfQuiet(now);
-  // Who waits for its host alone leaves it to the operation there to say for whom.
-  const bool within_host = current_local() != nullptr && stage_.network == nullptr;
-  return now >= (within_host ? deadline_ + 2 * kGraceWithinHost : deadline_) && FailLate();
+  return now >= deadline_ && FailLate();
+}
+
+// To this host's ranks, for those that wait for this one. Messages would show it beside the collective in course.
+void HierarchicalOperation::ShowAwaited(int job_rank) {
+  if (job_rank == shown_ || call_.kind == CallKind::kMessage) return;
+  shown_ = job_rank;
+  team_->local().ShowAwaited(job_rank < 0 ? -1 : NumberOf(job_rank), job_rank);
 }
 
 void HierarchicalOperation::TellIfQuiet(TimePoint now) {
@@ -193,7 +200,8 @@ void HierarchicalOperation::TellIfQuiet(TimePoint now) {
 bool HierarchicalOperation::CheckLocal(TimePoint now) {
   Operation* const operation = current_local();
   if (operation == nullptr) return false;
-  operation->StartClock(start_ + kGraceWithinHost);
+  // Where other hosts are awaited as well, FailLate says for whom.
+  operation->StartClock(stage_.network == nullptr ? start_ : now);
   return operation->Check(now) && !operation->status().ok() && FailLike(operation->status());
 }
 
@@ -234,7 +242,9 @@ std::string HierarchicalOperation::Awaited() const {
   if (stage_.network != nullptr) {
     for (const int rank : stage_.network->Awaited()) names.push_back(NameOf(rank));
   }
-  return names.empty() ? "the host's other ranks" : absl::StrJoin(names, ", ");
+  if (!names.empty()) return absl::StrJoin(names, ", ");
+  const std::string local = current_local() != nullptr ? current_local()->Awaited() : "";
+  return local.empty() ? "the host's other ranks" : local;
 }
 
 // Within the host, who has not come to the first stage; then, who has not sent anything to the first schedule.
@@ -245,10 +255,7 @@ int HierarchicalOperation::MissingRank() const {
     return local < 0 ? -1 : team_->on_host(team_->host())[static_cast<size_t>(local)];
   }
   const int job_rank = stage_.network != nullptr ? stage_.network->SilentPeer() : -1;
-  for (int rank = 0; job_rank >= 0 && rank < team_->size(); ++rank) {
-    if (team_->place(rank).rank == job_rank) return rank;
-  }
-  return -1;
+  return job_rank < 0 ? -1 : NumberOf(job_rank);
 }
 
 bool HierarchicalOperation::FailLate() {
@@ -274,8 +281,9 @@ bool HierarchicalOperation::FailLike(const absl::Status& local) {
 bool HierarchicalOperation::FailFor(const shm::Node::Loss& loss) {
   const shm::Node::Loss cause = team_->local().node().FirstLoss().value_or(loss);
   const std::string then = cause.rank == loss.rank ? "" : absl::StrCat("; then ", loss.text);
-  return Fail(absl::AbortedError(absl::StrCat(Context(), " was aborted: ", cause.text, then)),
-              {cause.end == shm::Node::Loss::End::kLost ? cause.rank : -1, cause.text});
+  absl::Status status = absl::AbortedError(absl::StrCat(Context(), " was aborted: ", cause.text, then));
+  if (call_.peer_may_leave && cause.left() && cause.rank >= 0) return End(std::move(status));
+  return Fail(std::move(status), {cause.end == shm::Node::Loss::End::kLost ? cause.rank : -1, cause.text});
 }
 
 // For what only this rank has found; the others' calls end with the same code.
@@ -296,6 +304,7 @@ bool HierarchicalOperation::Fail(absl::Status status, const shm::LastWords::Cont
 bool HierarchicalOperation::End(absl::Status status) {
   status_ = std::move(status);
   if (std::exchange(state_, State::kEnded) == State::kUnderWay) OnEnd();
+  ShowAwaited(-1);
   if (Operation* const local = current_local(); local != nullptr) local->Abandon();
   stage_ = {};
   local_next_ = 0;
@@ -307,11 +316,17 @@ std::string HierarchicalOperation::Context() const {
                                           : absl::StrCat(Describe(signature_), ", call ", number_);
 }
 
-std::string HierarchicalOperation::NameOf(int job_rank) const {
+// Of one of the communicator's ranks; -1: it is none of them.
+int HierarchicalOperation::NumberOf(int job_rank) const {
   for (int rank = 0; rank < team_->size(); ++rank) {
-    if (team_->place(rank).rank == job_rank) return team_->RankName(rank);
+    if (team_->place(rank).rank == job_rank) return rank;
   }
-  return absl::StrCat("rank ", job_rank, " of the job");
+  return -1;
+}
+
+std::string HierarchicalOperation::NameOf(int job_rank) const {
+  const int rank = NumberOf(job_rank);
+  return rank < 0 ? absl::StrCat("rank ", job_rank, " of the job") : team_->RankName(rank);
 }
 
 bool HierarchicalOperation::AddWaits(std::vector<pollfd>& waits) const {

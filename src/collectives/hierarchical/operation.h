@@ -21,10 +21,6 @@
 
 namespace gyre::internal {
 
-// Within a host a deadline is a little later than between hosts: who waits there for a rank that waits for another host
-// should learn of the latter.
-inline constexpr std::chrono::milliseconds kGraceWithinHost{100};
-
 class HierarchicalOperation : public Pollable {
  public:
   shm::Progress Poll() final;
@@ -111,6 +107,7 @@ class HierarchicalOperation : public Pollable {
   void Learn();
   void EndNetwork();
   Operation* current_local() const;
+  void ShowAwaited(int job_rank);
   void TellIfQuiet(TimePoint now);
   bool CheckLocal(TimePoint now);
   bool FindBroken();
@@ -123,6 +120,7 @@ class HierarchicalOperation : public Pollable {
   bool Fail(absl::Status status, const shm::LastWords::Content& words);
   bool End(absl::Status status);
   std::string Context() const;
+  int NumberOf(int job_rank) const;
   std::string NameOf(int job_rank) const;
   std::string GaveUp(absl::string_view why) const;
 
@@ -143,6 +141,7 @@ class HierarchicalOperation : public Pollable {
   Refiner::Lessons lessons_{Refiner::kNothing, Refiner::kNothing};  // while all agree on them
   TimePoint start_{};                                               // set by StartClock, or at the first Check
   TimePoint deadline_{};
+  int shown_ = -1;                         // the rank of the job that this host's ranks are shown as awaited
   bool moved_ = false;                     // between hosts, since the last look
   TimePoint quiet_since_{};                // nothing has
   std::optional<TimePoint> stream_ended_;  // when the network's stream was found to have ended

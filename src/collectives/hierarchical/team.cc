@@ -133,7 +133,10 @@ void Team::Break(const absl::Status& status, const shm::LastWords::Content& word
 absl::Status Team::BreakLike(const absl::Status& within_host) {
   auto words = local_->OwnLastWords();
   if (!words) words = local_->FindLastWords();
-  if (!words) words = shm::LastWords::Content{-1, std::string(within_host.message()), within_host.code()};
+  if (!words) {  // a wrong call, which the ranks of this host have told each other without any
+    words = shm::LastWords::Content{
+        -1, absl::StrCat(RankName(self_), " gave the communicator up: ", within_host.message()), within_host.code()};
+  }
   // "Aborted with its communicator" is all that a rank of the host may know of a wrong call elsewhere.
   const bool wrong_call = words->code == absl::StatusCode::kInvalidArgument;
   absl::Status status(wrong_call ? words->code : within_host.code(), within_host.message());

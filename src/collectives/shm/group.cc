@@ -8,6 +8,15 @@
 
 namespace gyre::internal {
 
+namespace {
+
+std::string RankText(int number, int job_rank) {
+  if (job_rank == number) return absl::StrCat("rank ", number);
+  return absl::StrCat("rank ", number, " (", job_rank, " in the job)");
+}
+
+}  // namespace
+
 Group::Group(std::shared_ptr<shm::Node> node, std::vector<int> ranks, int self, const GroupLayout& layout,
              std::vector<int> numbers)
     : node_(std::move(node)), ranks_(std::move(ranks)), self_(self), layout_(layout), numbers_(std::move(numbers)) {}
@@ -85,9 +94,18 @@ void Group::MakeMessageChannels(int peer) {
 
 std::string Group::RankName(int member) const {
   const int number = numbers_.empty() ? member : numbers_[static_cast<size_t>(member)];
-  const int job_rank = ranks_[static_cast<size_t>(member)];
-  if (job_rank == number) return absl::StrCat("rank ", number);
-  return absl::StrCat("rank ", number, " (", job_rank, " in the job)");
+  return RankText(number, ranks_[static_cast<size_t>(member)]);
+}
+
+void Group::ShowAwaited(int number, int job_rank) const {
+  const auto shown = number < 0 ? 0 : static_cast<uint64_t>(job_rank) << 32 | static_cast<uint64_t>(number + 1);
+  head(self_).awaited.store(shown, std::memory_order_relaxed);
+}
+
+std::string Group::AwaitedBy(int member) const {
+  const uint64_t shown = head(member).awaited.load(std::memory_order_relaxed);
+  if (shown == 0) return "";
+  return RankText(static_cast<int>(shown & 0xffffffff) - 1, static_cast<int>(shown >> 32));
 }
 
 absl::Status Group::status() const {

@@ -119,6 +119,15 @@ class Group {
   std::optional<shm::LastWords::Content> OwnLastWords() const { return head(self_).last_words.Read(); }
   std::optional<shm::LastWords::Content> FindLastWords() const;
 
+  // --- Several hosts: a member shows which rank of another host it waits for, so that members that wait for it can
+  // name that rank ---
+
+  // This member waits for rank `number` of the communicator, `job_rank` of the job. number -1: for none.
+  void ShowAwaited(int number, int job_rank) const;
+
+  // The name of the rank that a member waits for. Empty if it shows none.
+  std::string AwaitedBy(int member) const;
+
   // How often other members have opened memory of the member's GPU that it shares with them, and not closed it again.
   std::atomic<int32_t>& gpu_areas_open(int member) const { return head(member).gpu_areas_open; }
 
@@ -127,6 +136,7 @@ class Group {
   struct RegionHead {
     shm::LastWords last_words;
     std::atomic<int32_t> gpu_areas_open;
+    std::atomic<uint64_t> awaited;  // 0: none; else the number + 1, and in the upper half the rank in the job
   };
 
   Group(std::shared_ptr<shm::Node> node, std::vector<int> ranks, int self, const GroupLayout& layout,

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
 
 namespace gyre::internal {
@@ -107,12 +109,17 @@ bool Operation::FindCause() {
     EndWith(absl::FailedPreconditionError("the runtime was shut down"));
     return true;
   }
-  if (absl::Status broken = group_.status(); !broken.ok()) {  // by another operation of this rank
-    if (state_ == State::kPosted) OnGivenUp();
-    EndWith(absl::AbortedError(absl::StrCat(Context(), " was aborted with its communicator: ", broken.message())));
-    return true;
-  }
-  return FindGivenUp() || (state_ == State::kPosted && FindLost());
+  if (!group_.usable() && FindBroken()) return true;
+  return state_ == State::kPosted && FindLost();
+}
+
+// Whether another operation of this rank has broken the group, or another member.
+bool Operation::FindBroken() {
+  absl::Status broken = group_.status();
+  if (broken.ok()) return FindGivenUp();
+  if (state_ == State::kPosted) OnGivenUp();
+  EndWith(absl::AbortedError(absl::StrCat(Context(), " was aborted with its communicator: ", broken.message())));
+  return true;
 }
 
 // Whether another member has broken the group.
@@ -142,8 +149,13 @@ bool Operation::FindLost() {
 bool Operation::FailFor(const shm::Node::Loss& loss) {
   const shm::Node::Loss cause = group_.node().FirstLoss().value_or(loss);
   const std::string then = cause.rank == loss.rank ? "" : absl::StrCat("; then ", loss.text);
-  return Fail(absl::AbortedError(absl::StrCat(Context(), " was aborted: ", cause.text, then)),
-              {cause.end == shm::Node::Loss::End::kLost ? cause.rank : -1, cause.text});
+  absl::Status status = absl::AbortedError(absl::StrCat(Context(), " was aborted: ", cause.text, then));
+  if (peers_may_leave_ && cause.left()) {
+    OnGivenUp();
+    EndWith(std::move(status));
+    return true;
+  }
+  return Fail(std::move(status), {cause.end == shm::Node::Loss::End::kLost ? cause.rank : -1, cause.text});
 }
 
 bool Operation::FailLate() {
@@ -158,16 +170,20 @@ bool Operation::FailLate() {
               {-1, absl::StrCat(group_.RankName(group_.rank()), " gave the communicator up: ", text)});
 }
 
-// Those furthest behind: where not all meet all in a round, others wait for them too.
+// Those furthest behind: where not all meet all in a round, others wait for them too. If one of them shows that it
+// waits for a rank of another host, that rank is named in its place.
 std::string Operation::Awaited() {
-  std::string names;
-  if (state_ != State::kPosted) return names;
+  std::vector<std::string> names;
+  if (state_ != State::kPosted) return "";
   uint64_t last = meeting().round();
   for (int m = 0; m < size(); ++m) last = std::min(last, meeting().PostedBy(m));
   for (int m = 0; m < size() && last < meeting().round(); ++m) {
-    if (meeting().PostedBy(m) == last) absl::StrAppend(&names, names.empty() ? "" : ", ", group_.RankName(Member(m)));
+    if (meeting().PostedBy(m) != last) continue;
+    std::string name = &channel_ == &group_.collective() ? group_.AwaitedBy(Member(m)) : "";
+    if (name.empty()) name = group_.RankName(Member(m));
+    if (std::ranges::find(names, name) == names.end()) names.push_back(std::move(name));
   }
-  return names;
+  return absl::StrJoin(names, ", ");
 }
 
 bool Operation::Fail(absl::Status status, const shm::LastWords::Content& words) {

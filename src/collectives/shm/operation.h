@@ -28,6 +28,9 @@ class Operation : public Pollable {
   // From now on the operation keeps its group alive.
   void Hold(std::shared_ptr<Group> group) { held_ = std::move(group); }
 
+  // If another rank has left in order, this operation ends, and the group stays usable.
+  void LetPeersLeave() { peers_may_leave_ = true; }
+
   Channel& channel() const { return channel_; }
 
   // The ranks that have not come to the round in hand, in words; empty where all have, or it has not begun. For its
@@ -100,6 +103,7 @@ class Operation : public Pollable {
   void End();
   void EndWith(absl::Status status);
   bool FindCause();
+  bool FindBroken();
   bool FindGivenUp();
   bool FindLost();
   bool FailFor(const shm::Node::Loss& loss);
@@ -113,6 +117,7 @@ class Operation : public Pollable {
   const std::chrono::milliseconds timeout_;
   State state_ = State::kBefore;
   bool amid_round_ = false;  // Consume wants to be called again
+  bool peers_may_leave_ = false;
   int64_t round_ = 0;
   int64_t call_ = 0;
   TimePoint deadline_{};  // set by StartClock, or at the first Check: a call that ends at once never reads the clock

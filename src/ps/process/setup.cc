@@ -1,5 +1,6 @@
 #include "ps/process/setup.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -45,6 +46,7 @@ std::optional<OptimizerConfig> RuleOf(size_t kind, const Parameters& p) {
 
 constexpr size_t kRules = std::variant_size_v<OptimizerConfig>;
 constexpr uint32_t kMostProcesses = 1 << 20;
+constexpr std::chrono::milliseconds kLongestInterval{int64_t{1} << 40};  // between snapshots: 35 years, never
 
 }  // namespace
 
@@ -54,7 +56,7 @@ std::string Encode(const Setup& setup) {
     writer.U32(static_cast<uint32_t>(setup.workers));
     writer.U8(static_cast<uint8_t>(setup.consistency.mode));
     writer.U64(setup.consistency.bound);
-    writer.U64(static_cast<uint64_t>(setup.snapshot_interval.count()));
+    writer.U64(static_cast<uint64_t>(std::min(setup.snapshot_interval, kLongestInterval).count()));
     writer.U8(static_cast<uint8_t>(setup.values_as));
     writer.U8(setup.rule ? static_cast<uint8_t>(setup.rule->index() + 1) : 0);
     for (const float value : setup.rule ? ParametersOf(*setup.rule) : Parameters{}) {
@@ -92,11 +94,10 @@ absl::StatusOr<Setup> DecodeSetup(std::string_view payload) {
     setup.tables.push_back(ReadTable(reader));
     if (const absl::Status status = Check(setup.tables.back()); reader.ok() && !status.ok()) return status;
   }
-  constexpr uint64_t kLongest = uint64_t{1} << 40;
   if (!reader.AtEnd() || servers - 1 >= kMostProcesses || workers - 1 >= kMostProcesses || rule > kRules ||
-      mode > static_cast<uint8_t>(Mode::kAsynchronous) || bound >= kMostSteps || interval - 1 >= kLongest ||
-      values_as >= compression::kPayloadKindCount || !IsForValues(static_cast<compression::PayloadKind>(values_as)) ||
-      replicas > 1) {
+      mode > static_cast<uint8_t>(Mode::kAsynchronous) || bound >= kMostSteps || interval == 0 ||
+      interval > static_cast<uint64_t>(kLongestInterval.count()) || values_as >= compression::kPayloadKindCount ||
+      !IsForValues(static_cast<compression::PayloadKind>(values_as)) || replicas > 1) {
     return absl::InvalidArgumentError("malformed setup of a parameter server");
   }
   setup.servers = static_cast<int>(servers);
