@@ -17,6 +17,7 @@
 #include "launch/guard.h"
 #include "launch/host_sources.h"
 #include "launch/hosts.h"
+#include "launch/last_catch.h"
 #include "launch/manifest.h"
 #include "launch/now.h"
 #include "launch/options.h"
@@ -162,9 +163,15 @@ int PrintStacks(const std::vector<std::string>& arguments) {
   for (const std::string& argument : arguments) {
     const absl::StatusOr<StackTarget> target = ParseStackTarget(argument);
     if (!target.ok()) return Fail(target.status().message(), kExitUsage);
-    if (const int code = Print(StacksOf(*target)); code != 0) return code;
+    const absl::StatusOr<std::string> stacks = StacksOf(*target);
+    if (!stacks.ok()) {
+      code = Fail(stacks.status().message(), kExitNotStarted);
+    } else if (const int lost = Print(*stacks); lost != 0) {
+      return lost;
+    }
   }
-  return 0;
+  return code;
+  int code = 0;
 }
 
 int Main(const std::vector<std::string>& arguments) {
@@ -190,5 +197,5 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace gyre::launch
 
 int main(int argc, char** argv) {
-  return gyre::launch::Main({argv + 1, argv + argc});
+  return gyre::launch::RunWithLastCatch([&] { return gyre::launch::Main({argv + 1, argv + argc}); });
 }
