@@ -3,9 +3,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cmath>
-#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +13,7 @@
 #include "gyre/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "noise.h"
+#include "output_file.h"
 #include "sizes.h"
 #include "timing.h"
 
@@ -128,11 +127,7 @@ bool Asked(const CompressionOptions& options, const char* method) {
 }  // namespace
 
 absl::Status RunCompression(const CompressionOptions& options, const std::string& command) {
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> json(nullptr, std::fclose);
-  if (!options.json.empty()) {
-    json.reset(std::fopen(options.json.c_str(), "w"));
-    if (json == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", options.json));
-  }
+  ASSIGN_OR_RETURN(const OutputFile json, OpenOutputFile(options.json));
   absl::PrintF("# %s\n", command);
   if (options.models) return MeasureModels(options, json.get());
   RETURN_IF_ERROR(MeasureAll(options, json.get()));

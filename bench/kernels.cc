@@ -1,8 +1,6 @@
 #include <benchmark/benchmark.h>
 
-#include <cerrno>
 #include <cstdio>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,6 +12,7 @@
 #include "gyre/runtime.h"
 #include "gyre/status_macros.h"
 #include "nlohmann/json.hpp"
+#include "output_file.h"
 
 namespace gyre::bench {
 
@@ -96,11 +95,7 @@ absl::Status RunKernels(const KernelOptions& options) {
     ASSIGN_OR_RETURN(const auto runtime, Runtime::Create());
     if (runtime->world().rank() != 0) return absl::OkStatus();
   }
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> json(nullptr, std::fclose);
-  if (!options.json.empty()) {
-    json.reset(std::fopen(options.json.c_str(), "w"));
-    if (json == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", options.json));
-  }
+  ASSIGN_OR_RETURN(const OutputFile json, OpenOutputFile(options.json));
   RegisterAll(options.min_time);
   Rows rows(json.get());
   const size_t run = benchmark::RunSpecifiedBenchmarks(&rows, options.filter);

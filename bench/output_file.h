@@ -3,6 +3,9 @@
 
 #include <cstdio>
 #include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
 
 namespace gyre::bench {
 
@@ -10,5 +13,8 @@ struct CloseFile {
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
 using OutputFile = std::unique_ptr<std::FILE, CloseFile>;
+
+// Null where the path is empty: no file was asked for. The error names the path.
+absl::StatusOr<OutputFile> OpenOutputFile(const std::string& path);
 
 }  // namespace gyre::bench

@@ -1,12 +1,11 @@
 #include "collectives/pricing/price.h"
 
-#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -15,6 +14,7 @@
 #include "commands.h"
 #include "gyre/status_macros.h"
 #include "nlohmann/json.hpp"
+#include "output_file.h"
 #include "sizes.h"
 
 namespace gyre::bench {
@@ -78,11 +78,8 @@ void PriceOne(const PricedAlgorithm& algorithm, int ranks, int64_t bytes, const 
 absl::Status RunPrice(const PriceOptions& options, const std::string& command) {
   ASSIGN_OR_RETURN(const int64_t begin, ParseSize(options.begin));
   ASSIGN_OR_RETURN(const int64_t end, ParseSize(options.end));
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> json(nullptr, std::fclose);
-  if (!options.json.empty()) {
-    json.reset(std::fopen(options.json.c_str(), "w"));
-    if (json == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", options.json));
-  }
+  ASSIGN_OR_RETURN(const OutputFile json, OpenOutputFile(options.json));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, SizeRange(begin, end, options.factor));
   const PriceModel model{
       .link = {std::chrono::nanoseconds(std::llround(options.latency * 1e3)), options.bandwidth * 1e9 / 8},
       .reduced_bytes_per_second = options.reduction * 1e9};
@@ -98,9 +95,7 @@ absl::Status RunPrice(const PriceOptions& options, const std::string& command) {
         PriceOne(algorithm, ranks, 0, model, json.get());
         continue;
       }
-      for (const int64_t bytes : SizeRange(begin, end, options.factor)) {
-        PriceOne(algorithm, ranks, bytes, model, json.get());
-      }
+      for (const int64_t bytes : sizes) PriceOne(algorithm, ranks, bytes, model, json.get());
     }
   }
   return absl::OkStatus();

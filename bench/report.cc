@@ -1,10 +1,9 @@
 #include "report.h"
 
-#include <cerrno>
-
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "gyre/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "or_null.h"
 
@@ -78,10 +77,7 @@ absl::StatusOr<std::unique_ptr<Report>> Report::OpenOnRankZero(const std::string
                                                                const Communicator& world) {
   if (world.rank() != 0) return nullptr;
   auto report = std::make_unique<Report>();
-  if (!json_path.empty()) {
-    report->json_.reset(std::fopen(json_path.c_str(), "w"));
-    if (report->json_ == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", json_path));
-  }
+  ASSIGN_OR_RETURN(report->json_, OpenOutputFile(json_path));
   PrintHead(command, world.size(), world.node_count());
   return report;
 }

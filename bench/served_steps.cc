@@ -2,7 +2,6 @@
 // workers that are slower than others; beside what the model of collectives/pricing/served.h predicts.
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -21,6 +20,7 @@
 #include "gyre/status_macros.h"
 #include "models/model.h"
 #include "nlohmann/json.hpp"
+#include "output_file.h"
 #include "step/compute.h"
 #include "timing.h"
 
@@ -205,11 +205,8 @@ absl::Status Show(const ServedStepsOptions& options, const Workload& workload, i
     absl::PrintF("; predicted %.2f, from an exchange of %.2f ms", RateOf(*predicted), *exchange * 1e3);
   }
   absl::PrintF("\n");
-  if (options.json.empty()) return absl::OkStatus();
-  std::FILE* const json = std::fopen(options.json.c_str(), "w");
-  if (json == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", options.json));
-  absl::FPrintF(json, "%s\n", line.dump());
-  std::fclose(json);
+  ASSIGN_OR_RETURN(const OutputFile json, OpenOutputFile(options.json));
+  if (json != nullptr) absl::FPrintF(json.get(), "%s\n", line.dump());
   return absl::OkStatus();
 }
 

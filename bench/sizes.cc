@@ -23,7 +23,11 @@ absl::StatusOr<int64_t> ParseSize(const std::string& text) {
   return value << shift;
 }
 
-std::vector<int64_t> SizeRange(int64_t begin, int64_t end, int factor) {
+absl::StatusOr<std::vector<int64_t>> SizeRange(int64_t begin, int64_t end, int factor) {
+  if (begin > end) {
+    return absl::InvalidArgumentError(absl::StrCat("the smallest size, ", begin, " B, is larger than the largest, ",
+                                                   end, " B; try: -b ", end, " -e ", begin));
+  }
   std::vector<int64_t> sizes;
   for (int64_t size = begin; size <= end; size *= factor) {
     sizes.push_back(size);

@@ -14,8 +14,8 @@ namespace gyre::bench {
 
 absl::StatusOr<Sweep> Sweep::Create(const SweepOptions& options, Communicator& world) {
   Sweep sweep(world);
-  ASSIGN_OR_RETURN(sweep.begin_, ParseSize(options.begin));
-  ASSIGN_OR_RETURN(sweep.end_, ParseSize(options.end));
+  ASSIGN_OR_RETURN(const int64_t begin, ParseSize(options.begin));
+  ASSIGN_OR_RETURN(const int64_t end, ParseSize(options.end));
   const auto dtype = ParseDType(options.dtype);
   const auto op = ParseReduceOp(options.op);
   if (!dtype) return absl::InvalidArgumentError(absl::StrCat("unknown dtype '", options.dtype, "'"));
@@ -24,9 +24,9 @@ absl::StatusOr<Sweep> Sweep::Create(const SweepOptions& options, Communicator& w
   if (options.root >= world.size()) {
     return absl::InvalidArgumentError(absl::StrCat("root ", options.root, " is none of ", world.size(), " ranks"));
   }
+  ASSIGN_OR_RETURN(sweep.sizes_, SizeRange(std::max(begin, DTypeSize(*dtype)), end, options.factor));
   if (options.buffers != "plain") sweep.buffers_.push_back(Buffers::kArena);
   if (options.buffers != "arena") sweep.buffers_.push_back(Buffers::kPlain);
-  sweep.factor_ = options.factor;
   sweep.iterations_ = options.iterations;
   sweep.check_ = options.check;
   sweep.task_ = {.dtype = *dtype, .op = *op, .root = options.root, .rank = world.rank(), .ranks = world.size()};
@@ -37,7 +37,7 @@ absl::Status Sweep::Run(Operation operation, std::span<const std::unique_ptr<Con
   Task task = task_;
   task.operation = operation;
   int64_t wrong = 0;
-  for (const int64_t bytes : SizeRange(std::max(begin_, DTypeSize(task.dtype)), end_, factor_)) {
+  for (const int64_t bytes : sizes_) {
     task.count = CountFor(operation, bytes, task.dtype, task.ranks);
     for (const Buffers buffers : buffers_) {
       task.buffers = buffers;

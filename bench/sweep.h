@@ -33,7 +33,7 @@ class Sweep {
   // kInvalidArgument names the option.
   static absl::StatusOr<Sweep> Create(const SweepOptions& options, Communicator& world);
 
-  int64_t largest() const { return end_; }  // bytes of the longest task
+  int64_t largest() const { return sizes_.back(); }  // bytes of the longest task
 
   // All ranks call it alike; `report` is null on all but rank 0. kDataLoss if elements came out wrong, after all was
   // measured.
@@ -48,9 +48,8 @@ class Sweep {
       const Task& task, std::span<const std::unique_ptr<Contender>> contenders, bool in_place);
 
   Communicator& world_;
-  Task task_;  // what all have in common
-  int64_t begin_ = 0, end_ = 0;
-  int factor_ = 2;
+  Task task_;                   // what all have in common
+  std::vector<int64_t> sizes_;  // ascending, not empty
   int iterations_ = 0;
   bool check_ = true;
   std::vector<Buffers> buffers_;

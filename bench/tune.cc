@@ -66,6 +66,7 @@ void PrintChoice(Selector& selector, const SelectionCase& what) {
 absl::Status RunTune(const TuneOptions& options, const std::string& command) {
   ASSIGN_OR_RETURN(const int64_t begin, ParseSize(options.begin));
   ASSIGN_OR_RETURN(const int64_t end, ParseSize(options.end));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, SizeRange(begin, end, options.factor));
   ASSIGN_OR_RETURN(const internal::ForcedAlgorithms forced, internal::ParseForcedAlgorithms(options.algorithms));
   Table table = GivenTable(options);
   if (options.measured) {
@@ -81,7 +82,7 @@ absl::Status RunTune(const TuneOptions& options, const std::string& command) {
   absl::PrintF("#%14s %6s %6s %12s  %-20s %10s %14s\n", "", "", "(each)", "(B)", "", "(B)", "(us)");
   for (int number = 0; number < internal::kCollectiveCount; ++number) {
     for (const int hosts : table.hosts) {
-      for (const int64_t bytes : SizeRange(begin, end, options.factor)) {
+      for (const int64_t bytes : sizes) {
         PrintChoice(selector, {static_cast<Collective>(number), bytes, hosts, table.local, table.local});
       }
     }

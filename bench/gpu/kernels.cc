@@ -1,7 +1,6 @@
 #include "gpu/kernels.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -105,11 +104,7 @@ void PrintRates(const Case& what, const Rates& got, bool right, const std::strin
 }  // namespace
 
 absl::Status RunKernels(const KernelOptions& options) {
-  OutputFile json;
-  if (!options.json.empty()) {
-    json.reset(std::fopen(options.json.c_str(), "w"));
-    if (json == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", options.json));
-  }
+  ASSIGN_OR_RETURN(const OutputFile json, OpenOutputFile(options.json));
   ASSIGN_OR_RETURN(const int ordinal, ChooseGpu(0));
   ASSIGN_OR_RETURN(const auto gpu, device::cuda::OpenGpu(ordinal));
   ASSIGN_OR_RETURN(const Stream stream, Stream::Make());

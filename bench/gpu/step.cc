@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -340,11 +339,7 @@ absl::Status RunStep(const StepOptions& options, const std::string& command) {
   Communicator& world = runtime->world();
   ASSIGN_OR_RETURN(const int gpu, ChooseGpu(world.local_rank()));
   ASSIGN_OR_RETURN(const Stream stream, Stream::Make());
-  OutputFile json;
-  if (!options.json.empty() && world.rank() == 0) {
-    json.reset(std::fopen(options.json.c_str(), "w"));
-    if (json == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", options.json));
-  }
+  ASSIGN_OR_RETURN(const OutputFile json, OpenOutputFile(world.rank() == 0 ? options.json : ""));
   if (world.rank() == 0) {
     absl::PrintF("# %s; %d ranks on %d hosts; no computation; medians of the slowest rank\n", command, world.size(),
                  world.node_count());

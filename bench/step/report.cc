@@ -1,10 +1,9 @@
 #include "step/report.h"
 
-#include <cerrno>
-
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "gyre/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "or_null.h"
 
@@ -54,10 +53,7 @@ absl::StatusOr<std::unique_ptr<StepReport>> StepReport::OpenOnRankZero(const std
                                                                        const Communicator& world) {
   if (world.rank() != 0) return nullptr;
   auto report = std::make_unique<StepReport>();
-  if (!json_path.empty()) {
-    report->json_.reset(std::fopen(json_path.c_str(), "w"));
-    if (report->json_ == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", json_path));
-  }
+  ASSIGN_OR_RETURN(report->json_, OpenOutputFile(json_path));
   absl::PrintF("# %s; %d ranks on %d hosts; times of the slowest rank in us\n", command, world.size(),
                world.node_count());
   return report;

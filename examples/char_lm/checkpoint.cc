@@ -84,7 +84,8 @@ absl::Status WriteAll(int fd, std::span<const std::byte> bytes, const std::strin
 }
 
 absl::Status WriteNewFile(const std::string& path, std::span<const std::byte> bytes) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  unlink(path.c_str());  // what a killed program left, or a link that somebody put there
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (fd < 0) return FileError("create", path);
   absl::Status status = WriteAll(fd, bytes, path);
   if (close(fd) != 0) status.Update(FileError("close", path));

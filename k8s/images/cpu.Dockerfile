@@ -3,7 +3,8 @@
 FROM debian:12 AS build
 COPY . /src
 WORKDIR /src
-RUN scripts/setup --build
+# UCX, so that Gyre's module for RDMA is built too.
+RUN scripts/setup --build && apt-get install -y --no-install-recommends libucx-dev
 RUN cmake --preset release -DGYRE_BUILD_TESTS=OFF -DGYRE_BUILD_BENCH=OFF -DCMAKE_INSTALL_PREFIX=/usr/local \
  && ninja -C build/release \
  && DESTDIR=/out cmake --install build/release \
@@ -12,7 +13,7 @@ RUN cmake --preset release -DGYRE_BUILD_TESTS=OFF -DGYRE_BUILD_BENCH=OFF -DCMAKE
 FROM debian:12-slim
 RUN apt-get update \
  && apt-get install -y --no-install-recommends openssh-client openssh-server libabsl20220623 libssl3 libspdlog1.10 \
-      libhwy1 libxxhash0 libopenblas0-serial libyaml-cpp0.7 libhwloc15 \
+      libhwy1 libxxhash0 libopenblas0-serial libyaml-cpp0.7 libhwloc15 libucx0 \
  && rm -rf /var/lib/apt/lists/* /etc/ssh/ssh_host_*
 COPY --from=build /out/usr/local /usr/local
 COPY k8s/images/ssh_config /etc/ssh/ssh_config.d/gyre.conf

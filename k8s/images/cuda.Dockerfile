@@ -4,7 +4,8 @@ ARG CUDA=12.6.3
 FROM nvidia/cuda:${CUDA}-cudnn-devel-ubuntu24.04 AS build
 COPY . /src
 WORKDIR /src
-RUN scripts/setup --build
+# UCX, so that Gyre's module for RDMA is built too.
+RUN scripts/setup --build && apt-get install -y --no-install-recommends libucx-dev
 RUN cmake --preset release -DGYRE_BUILD_TESTS=OFF -DGYRE_BUILD_BENCH=OFF -DCMAKE_INSTALL_PREFIX=/usr/local \
  && ninja -C build/release \
  && DESTDIR=/out cmake --install build/release \
@@ -13,7 +14,7 @@ RUN cmake --preset release -DGYRE_BUILD_TESTS=OFF -DGYRE_BUILD_BENCH=OFF -DCMAKE
 FROM nvidia/cuda:${CUDA}-cudnn-runtime-ubuntu24.04
 RUN apt-get update \
  && apt-get install -y --no-install-recommends openssh-client openssh-server libabsl20220623t64 libssl3t64 \
-      libspdlog1.12 libhwy1t64 libxxhash0 libopenblas0-serial libyaml-cpp0.8 libhwloc15 \
+      libspdlog1.12 libhwy1t64 libxxhash0 libopenblas0-serial libyaml-cpp0.8 libhwloc15 libucx0 \
  && rm -rf /var/lib/apt/lists/* /etc/ssh/ssh_host_*
 COPY --from=build /out/usr/local /usr/local
 COPY k8s/images/ssh_config /etc/ssh/ssh_config.d/gyre.conf

@@ -7,10 +7,13 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/read_file.h"
 
 namespace gyre {
 
 namespace {
+
+constexpr size_t kLargestStat = 1 << 16;  // bytes of /proc/PID/stat
 
 // Its number in our namespace of processes, from "Pid:\t<number>": 0 if it is not there; -1 once it has ended, or where
 // that cannot be read, for want of descriptors, say.
@@ -39,8 +42,8 @@ std::optional<bool> IsStopped(int pidfd) {
   const pid_t pid = PidOf(pidfd);
   if (pidfd < 0 || pid == 0) return std::nullopt;
   if (pid < 0) return false;
-  std::ifstream stat(absl::StrCat("/proc/", pid, "/stat"));
-  const std::string text{std::istreambuf_iterator<char>(stat), {}};
+  // Fails where the process has ended by now.
+  const std::string text = ReadFile(absl::StrCat("/proc/", pid, "/stat"), kLargestStat).value_or("");
   const size_t name_end = text.rfind(')');  // "<pid> (<name>) <state> ...", and a name may hold anything
   if (name_end == std::string::npos || name_end + 2 >= text.size()) return false;
   const char state = text[name_end + 2];

@@ -2,21 +2,23 @@
 
 #include <sys/socket.h>
 
-#include <fstream>
-#include <iterator>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/read_file.h"
 #include "base/status.h"
 
 namespace gyre {
 
 namespace {
 
+constexpr size_t kLargestProcStat = 1 << 16;  // bytes of /proc/PID/stat
+
 // Field 22 of /proc/PID/stat, in clock ticks since boot; empty if there is no such process.
 std::string StartTime(pid_t process) {
-  std::ifstream file(absl::StrCat("/proc/", process, "/stat"));
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::string text = ReadFile(absl::StrCat("/proc/", process, "/stat"), kLargestProcStat).value_or("");
   // The second field is a name in parentheses and may hold anything; the third follows the last parenthesis.
   const size_t name_end = text.rfind(") ");
   if (name_end == std::string::npos) return {};

@@ -1,11 +1,13 @@
 #include "bootstrap/store_state.h"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/first_and_more.h"
 #include "base/status.h"
 
 namespace gyre {
@@ -22,10 +24,7 @@ TimePoint WaitUntil(TimePoint now, uint32_t timeout_ms) {
 
 std::string ListRanks(const std::vector<int>& ranks) {
   constexpr size_t kMostNamed = 16;
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < std::min(ranks.size(), kMostNamed); ++i) absl::StrAppend(&text, i == 0 ? "" : ", ", ranks[i]);
-  if (ranks.size() > kMostNamed) absl::StrAppend(&text, " and ", ranks.size() - kMostNamed, " more");
-  return text;
+  return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", FirstAndMore(ranks, kMostNamed, std::identity()));
 }
 
 absl::Status RankLeft(std::string_view name, int rank) {

@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "launch/descendants.h"
 #include "launch/exit_code.h"
+#include "launch/last_catch.h"
 #include "launch/now.h"
 #include "launch/output_sink.h"
 #include "launch/signals.h"
@@ -41,7 +42,7 @@ absl::StatusOr<SupervisorProcess> StartSupervisor(const SuperviseBody& body) {
   if (pid < 0) return ErrnoStatus("fork");
   // In a group of its own: what a terminal sends to gyrerun's group comes to the guard alone, who passes it on once.
   setpgid(pid, 0);
-  if (pid == 0) std::exit(body(own.get()));
+  if (pid == 0) std::exit(RunWithLastCatch([&] { return body(own.get()); }));
   SupervisorProcess child{pid, OpenPidfd(pid)};
   if (child.pidfd) return child;
   const absl::Status status = ErrnoStatus("pidfd_open");

@@ -59,8 +59,8 @@ uint32_t Cpus() {
 uint32_t GpuFiles() {
   std::error_code error;
   uint32_t count = 0;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev", error)) {
-    const std::string name = entry.path().filename();
+  for (std::filesystem::directory_iterator entry("/dev", error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename();
     count += name.size() > 6 && name.starts_with("nvidia") && std::isdigit(static_cast<unsigned char>(name[6])) != 0;
   }
   return count;
@@ -83,8 +83,10 @@ uint32_t Mtu(const std::string& address) {
 
 uint32_t RdmaDevices() {
   std::error_code error;
-  const std::filesystem::directory_iterator devices("/sys/class/infiniband", error);
-  return error ? 0 : static_cast<uint32_t>(std::distance(begin(devices), end(devices)));
+  uint32_t count = 0;
+  std::filesystem::directory_iterator device("/sys/class/infiniband", error);
+  for (; !error && device != std::filesystem::directory_iterator(); device.increment(error)) ++count;
+  return count;
 }
 
 // As the driver tells; where it is not there, by the device files.

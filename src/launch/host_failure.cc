@@ -1,10 +1,12 @@
 #include "launch/host_failure.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/first_and_more.h"
 #include "launch/hosts.h"
 
 namespace gyre::launch {
@@ -48,10 +50,7 @@ std::vector<Trouble> Grouped(const std::vector<HostFailure>& failures) {
 }
 
 std::string HostNames(const std::vector<std::string>& hosts) {
-  const size_t told = std::min(hosts.size(), kToldHosts);
-  std::string names = absl::StrJoin(hosts.begin(), hosts.begin() + static_cast<ptrdiff_t>(told), ", ");
-  if (told < hosts.size()) absl::StrAppend(&names, " and ", hosts.size() - told, " more");
-  return absl::StrCat(hosts.size() == 1 ? "host " : "hosts ", names);
+  return absl::StrCat(hosts.size() == 1 ? "host " : "hosts ", FirstAndMore(hosts, kToldHosts, std::identity()));
 }
 
 std::string Told(const Trouble& trouble) {

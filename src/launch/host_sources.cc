@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -14,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "base/read_file.h"
 #include "base/status.h"
 #include "launch/now.h"
 #include "launch/report.h"
@@ -25,6 +24,7 @@ namespace {
 
 constexpr char kMpiJobHostfile[] = "/etc/mpi/hostfile";
 constexpr char kSageMakerFile[] = "/opt/ml/input/config/resourceconfig.json";
+constexpr size_t kLargestSource = size_t{1} << 20;  // bytes
 constexpr Duration kBetweenScripts = std::chrono::seconds(1);
 
 absl::Status WrongSource(std::string_view where, std::string_view what, std::string_view next) {
@@ -113,12 +113,6 @@ absl::StatusOr<std::vector<int>> SlurmTasks(std::string_view tasks) {
   return slots;
 }
 
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return WrongSource(path, "cannot be read", absl::StrCat("ls -l ", path));
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
-
 absl::StatusOr<std::vector<HostSlots>> Discover(const Options& options, TimePoint deadline) {
   std::string last;
   while (true) {
@@ -148,8 +142,9 @@ absl::StatusOr<std::vector<HostSlots>> FromSlurm(const Environment& environment)
 }
 
 absl::StatusOr<std::vector<HostSlots>> FromSageMaker(const Options& options) {
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(kSageMakerFile));
-  return ParseSageMakerHosts(text, options.slots_per_host);
+  const absl::StatusOr<std::string> text = ReadFile(kSageMakerFile, kLargestSource);
+  if (!text.ok()) return WrongSource(kSageMakerFile, "cannot be read", absl::StrCat("ls -l ", kSageMakerFile));
+  return ParseSageMakerHosts(*text, options.slots_per_host);
 }
 
 // Whether a line (not empty, without its comment) says how many slots its host has: "host:N", "[v6]:N" or slots=N; more
@@ -227,7 +222,7 @@ absl::StatusOr<std::vector<HostSlots>> ParseSageMakerHosts(std::string_view json
 
 absl::StatusOr<std::vector<HostSlots>> ParseDiscoveredHosts(std::string_view text, int slots) {
   std::vector<std::string> lines;
-  for (const auto line : absl::StrSplit(ToAbsl(text), '\n')) {
+  for (const auto line : absl::StrSplit(ToAbsl(WithoutByteOrderMark(text)), '\n')) {
     const absl::string_view host = absl::StripAsciiWhitespace(line.substr(0, line.find('#')));
     if (host.empty()) continue;
     lines.push_back(GivesSlots(host) ? std::string(host) : absl::StrCat(host, " slots=", slots));

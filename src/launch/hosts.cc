@@ -155,7 +155,7 @@ absl::StatusOr<std::vector<HostSlots>> ParseHostList(std::string_view text) {
 absl::StatusOr<std::vector<HostSlots>> ParseHostfile(std::string_view text, std::string_view file) {
   std::vector<HostSlots> hosts;
   const std::string name = absl::StrCat("hostfile ", OneLine(file));
-  std::istringstream stream{std::string(text)};
+  std::istringstream stream{std::string(WithoutByteOrderMark(text))};
   int number = 0;
   for (std::string line; std::getline(stream, line);) {
     ++number;
@@ -261,6 +261,11 @@ std::string RanksText(const HostRanks& ranks) {
   if (ranks.count == 0) return "no rank";
   if (ranks.count == 1) return absl::StrCat("rank ", ranks.first);
   return absl::StrCat("ranks ", ranks.first, "-", ranks.first + ranks.count - 1);
+}
+
+std::string_view WithoutByteOrderMark(std::string_view text) {
+  constexpr std::string_view kMark = "\xef\xbb\xbf";
+  return text.starts_with(kMark) ? text.substr(kMark.size()) : text;
 }
 
 std::string_view WithoutUser(std::string_view host) {

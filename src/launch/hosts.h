@@ -25,6 +25,9 @@ struct HostSlots {
 // kInvalidArgument: one line that says what is wrong and what to try.
 absl::StatusOr<std::vector<HostSlots>> ParseHostList(std::string_view text);
 
+// The text without the mark of UTF-8 that some editors begin a file with.
+std::string_view WithoutByteOrderMark(std::string_view text);
+
 // A host a line, "host slots=N" (Open MPI), "host:N" (MPICH, Intel MPI) or "host"; from '#' on a comment. Open MPI's
 // max_slots=M may follow and must not be less: ranks never outnumber slots anyway. Errors as above, beginning with
 // "hostfile FILE:LINE: ", where `file` is what to call it.

@@ -17,6 +17,7 @@
 #include "launch/guard.h"
 #include "launch/host_sources.h"
 #include "launch/hosts.h"
+#include "launch/last_catch.h"
 #include "launch/manifest.h"
 #include "launch/now.h"
 #include "launch/options.h"
@@ -75,20 +76,26 @@ std::optional<int> PrepareOutputDir(const Options& options) {
   return Fail(made.message(), kExitOutput);
 }
 
-// Runs the job of so many ranks, then joins their timelines if asked for.
+// Runs the job of so many ranks, then joins their timelines if asked for. An earlier timeline stays until there is
+// another one to take its place.
 template <typename Job>
 int RunTraced(const Options& options, int ranks, const Job& job) {
-  if (options.timeline.empty()) return job();
-  ClearTimeline(options.timeline, ranks);
+  if (options.timeline.empty() || options.preflight_only) return job();
+  if (const absl::Status writable = CheckTimeline(options.timeline); !writable.ok()) {
+    return Fail(writable.message(), kExitOutput);
+  }
+  ClearTimelineParts(options.timeline, ranks);
   const int code = job();
   const absl::StatusOr<std::vector<int>> missing = MergeTimeline(options.timeline, ranks);
-  if (!missing.ok()) return Fail(missing.status().message(), code != 0 ? code : kExitOutput);
-  if (!missing->empty()) {
-    Fail(absl::StrCat("--timeline: there is none here of ", missing->size(), " of ", ranks, " ranks, the first being ",
-                      missing->front(), "; try: a folder that all hosts share"),
-         code);
+  if (!missing.ok()) {
+    return Fail(absl::StrCat("--timeline ", missing.status().message()), code != 0 ? code : kExitOutput);
   }
-  return code;
+  const bool none = std::ssize(*missing) == ranks;
+  if (missing->empty() || (none && code == kExitNotStarted)) return code;
+  return Fail(
+      absl::StrCat("--timeline: there is none here of ", missing->size(), " of ", ranks, " ranks, the first being ",
+                   missing->front(), none ? "; nothing was written" : "", "; try: a folder that all hosts share"),
+      code);
 }
 
 int RunHere(const Options& options) {
@@ -159,12 +166,18 @@ int PrintRecommendation(const std::vector<std::string>& arguments) {
 
 int PrintStacks(const std::vector<std::string>& arguments) {
   if (arguments.empty()) return Fail("stacks takes process ids; try: gyrerun stacks PID", kExitUsage);
+  int code = 0;
   for (const std::string& argument : arguments) {
     const absl::StatusOr<StackTarget> target = ParseStackTarget(argument);
     if (!target.ok()) return Fail(target.status().message(), kExitUsage);
-    if (const int code = Print(StacksOf(*target)); code != 0) return code;
+    const absl::StatusOr<std::string> stacks = StacksOf(*target);
+    if (!stacks.ok()) {
+      code = Fail(stacks.status().message(), kExitNotStarted);
+    } else if (const int lost = Print(*stacks); lost != 0) {
+      return lost;
+    }
   }
-  return 0;
+  return code;
 }
 
 int Main(const std::vector<std::string>& arguments) {
@@ -190,5 +203,5 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace gyre::launch
 
 int main(int argc, char** argv) {
-  return gyre::launch::Main({argv + 1, argv + argc});
+  return gyre::launch::RunWithLastCatch([&] { return gyre::launch::Main({argv + 1, argv + argc}); });
 }

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "launch/manifest_checks.h"
 #include "launch/manifests.h"
 #include "launch/sizes.h"
 #include "launch/yaml.h"
@@ -14,15 +15,17 @@ namespace gyre::launch {
 namespace {
 
 constexpr int kMostWorkers = 10'000;
-constexpr int kMostGpus = 64;         // of a worker
-constexpr size_t kLongestLabel = 63;  // RFC 1035, and so the longest name of a pod with a host name
+constexpr int kMostGpus = 64;           // of a worker
+constexpr size_t kLongestLabel = 63;    // RFC 1035, and so the longest name of a pod with a host name
+constexpr size_t kLongestObject = 253;  // the name of other objects
+// Of the launcher. For each worker an ssh (1.7 MiB of its own, measured after 50 MB of output), 1 MiB of output that
+// waits, and buffers of the kernel's; tests/k8s/rules.py has the same.
+constexpr int kLauncherMiB = 512;
+constexpr int kWorkerMiB = 8;
+constexpr int kMiBPerGiB = 1024;
 constexpr char kJobLabel[] = "training.kubeflow.org/job-name";
 constexpr char kWorker[] = "/spec/mpiReplicaSpecs/Worker/template";
 constexpr char kLauncher[] = "/spec/mpiReplicaSpecs/Launcher/template";
-
-absl::Status WrongManifest(std::string_view what, std::string_view next) {
-  return absl::InvalidArgumentError(absl::StrCat("manifest: ", ToAbsl(what), "; try: ", ToAbsl(next)));
-}
 
 absl::Status CheckJobName(const ManifestOptions& options) {
   constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz";
@@ -107,13 +110,66 @@ void SetWorker(YAML::Node& job, const ManifestOptions& options, const Size& size
   spec["volumes"][0]["emptyDir"]["sizeLimit"] = absl::StrCat(size.shm, "Gi");
 }
 
-void SetCommand(YAML::Node& job, const ManifestOptions& options) {
-  for (const char* role : {kLauncher, kWorker}) {
-    NodeAt(job, absl::StrCat(role, "/spec/containers/0"))["image"] = TextNode(options.image);
+void SetLauncher(YAML::Node& job, const ManifestOptions& options) {
+  YAML::Node container = NodeAt(job, absl::StrCat(kLauncher, "/spec/containers/0"));
+  const int mib = kLauncherMiB + kWorkerMiB * options.workers;
+  for (const char* kind : {"requests", "limits"}) {
+    container["resources"][kind]["memory"] = absl::StrCat((mib + kMiBPerGiB - 1) / kMiBPerGiB, "Gi");
   }
   YAML::Node words(YAML::NodeType::Sequence);
-  for (const std::string& word : options.command) words.push_back(TextNode(word));
-  NodeAt(job, absl::StrCat(kLauncher, "/spec/containers/0"))["args"] = words;
+  if (options.command[0].starts_with('-')) words.push_back(TextNode("--"));  // it would be an option of gyrerun's
+  for (const std::string& word : options.command) words.push_back(TextNode(WithoutExpansion(word)));
+  container["args"] = words;
+}
+
+// What ssh starts has the login's environment, so gyrerun passes on what its container has.
+absl::Status SetEnvironment(YAML::Node& job, const ManifestOptions& options) {
+  ASSIGN_OR_RETURN(const std::vector<PodVariable> variables, ParsePodVariables(options.environment));
+  YAML::Node container = NodeAt(job, absl::StrCat(kLauncher, "/spec/containers/0"));
+  for (const PodVariable& variable : variables) {
+    YAML::Node entry;
+    entry["name"] = TextNode(variable.name);
+    entry["value"] = TextNode(WithoutExpansion(variable.value));
+    container["env"].push_back(entry);
+    container["command"].push_back(TextNode("-x"));
+    container["command"].push_back(TextNode(variable.name));
+  }
+  return absl::OkStatus();
+}
+
+// What all pods have alike.
+absl::Status SetPods(YAML::Node& job, const ManifestOptions& options) {
+  ASSIGN_OR_RETURN(const std::vector<PodVolume> volumes, ParsePodVolumes(options.volumes));
+  for (const char* role : {kLauncher, kWorker}) {
+    YAML::Node spec = NodeAt(job, absl::StrCat(role, "/spec"));
+    YAML::Node container = spec["containers"][0];
+    container["image"] = TextNode(options.image);
+    if (!options.service_account.empty()) spec["serviceAccountName"] = TextNode(options.service_account);
+    if (!options.priority.empty()) spec["priorityClassName"] = TextNode(options.priority);
+    std::vector<std::string> claims;
+    for (const PodVolume& volume : volumes) {
+      const auto known = std::ranges::find(claims, volume.claim);
+      const std::string name = absl::StrCat("claim-", known - claims.begin());
+      if (known == claims.end()) {
+        claims.push_back(volume.claim);
+        YAML::Node entry;
+        entry["name"] = name;
+        entry["persistentVolumeClaim"]["claimName"] = TextNode(volume.claim);
+        spec["volumes"].push_back(entry);
+      }
+      YAML::Node mount;
+      mount["name"] = name;
+      mount["mountPath"] = TextNode(volume.path);
+      container["volumeMounts"].push_back(mount);
+    }
+  }
+  return absl::OkStatus();
+}
+
+void SetLimits(YAML::Node& job, const ManifestOptions& options) {
+  YAML::Node policy = NodeAt(job, "/spec/runPolicy");
+  if (options.deadline) policy["activeDeadlineSeconds"] = *options.deadline;
+  if (options.ttl) policy["ttlSecondsAfterFinished"] = *options.ttl;
 }
 
 // The gang's own document, if it has one.
@@ -132,6 +188,7 @@ YAML::Node SetGang(YAML::Node& job, const ManifestOptions& options) {
       ApplyPatches(kGangVolcano, job);
       document = YAML::Load(kGangVolcanoGroup);
       if (!options.queue.empty()) document["spec"]["queue"] = TextNode(options.queue);
+      if (!options.priority.empty()) document["spec"]["priorityClassName"] = TextNode(options.priority);
       for (const char* role : {kLauncher, kWorker}) {
         NodeAt(job, absl::StrCat(role, "/metadata/annotations"))["scheduling.k8s.io/group-name"] = group;
       }
@@ -149,11 +206,14 @@ YAML::Node SetGang(YAML::Node& job, const ManifestOptions& options) {
   return document;
 }
 
-std::string RenderDocuments(const ManifestOptions& options, const Size& size, int slots) {
+absl::StatusOr<std::string> RenderDocuments(const ManifestOptions& options, const Size& size, int slots) {
   YAML::Node job = YAML::Load(kMpiJob);
   YAML::Node policy = YAML::Load(kNetworkPolicy);
   SetWorker(job, options, size, slots);
-  SetCommand(job, options);
+  SetLauncher(job, options);
+  RETURN_IF_ERROR(SetEnvironment(job, options));
+  RETURN_IF_ERROR(SetPods(job, options));
+  SetLimits(job, options);
   if (options.placement == PodPlacement::kPack) ApplyPatches(kPack, job);
   if (options.placement == PodPlacement::kSpread) ApplyPatches(kSpread, job);
   const YAML::Node gang = SetGang(job, options);
@@ -166,10 +226,30 @@ std::string RenderDocuments(const ManifestOptions& options, const Size& size, in
   return absl::StrCat(text, ToYaml(job));
 }
 
+absl::Status CheckNames(const ManifestOptions& options) {
+  if (options.image.empty()) return WrongManifest("--image is missing", "--image gyre:cpu");
+  if (!IsImageReference(options.image)) {
+    return WrongManifest(absl::StrCat("--image ", options.image, " is no image: [HOST[:PORT]/]NAME[:TAG][@DIGEST]"),
+                         "--image registry.example.org/gyre:cpu");
+  }
+  // A queue's name is a label's value too.
+  if (!options.queue.empty() && !IsDnsName(options.queue, kLongestLabel)) {
+    return WrongManifest(absl::StrCat("--queue ", options.queue, " is no name of a queue"), "--queue my-team");
+  }
+  if (!options.service_account.empty() && !IsDnsName(options.service_account, kLongestObject)) {
+    return WrongManifest(absl::StrCat("--service-account ", options.service_account, " is no name of one"),
+                         "--service-account trainer");
+  }
+  if (!options.priority.empty() && !IsDnsName(options.priority, kLongestObject)) {
+    return WrongManifest(absl::StrCat("--priority ", options.priority, " is no name of a PriorityClass"),
+                         "--priority batch-low");
+  }
+  return CheckJobName(options);
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> RenderManifest(const ManifestOptions& options) {
-  if (options.image.empty()) return WrongManifest("--image is missing", "--image gyre:cpu");
   if (options.workers < 1 || options.workers > kMostWorkers) {
     return WrongManifest(absl::StrCat("--workers must be 1 to ", kMostWorkers), "--workers 2");
   }
@@ -180,10 +260,10 @@ absl::StatusOr<std::string> RenderManifest(const ManifestOptions& options) {
   if (!options.queue.empty() && options.gang != Gang::kVolcano && options.gang != Gang::kKueue) {
     return WrongManifest("--queue is Volcano's or Kueue's", "--gang volcano");
   }
-  RETURN_IF_ERROR(CheckJobName(options));
-  ASSIGN_OR_RETURN(const Size size, ChooseSize(options));
-  ASSIGN_OR_RETURN(const int slots, ChooseSlots(options, size));
+  RETURN_IF_ERROR(CheckNames(options));
   try {
+    ASSIGN_OR_RETURN(const Size size, ChooseSize(options));
+    ASSIGN_OR_RETURN(const int slots, ChooseSlots(options, size));
     return RenderDocuments(options, size, slots);
   } catch (const YAML::Exception& error) {
     return absl::InternalError(absl::StrCat("manifest: ", error.what(), "; try: the files in k8s/"));

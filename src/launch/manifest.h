@@ -1,6 +1,7 @@
 // `gyrerun manifest`: the manifests of k8s/ with a job's own name, image, size, gang and command.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,7 +23,13 @@ struct ManifestOptions {
   Gang gang = Gang::kNone;
   std::string queue;  // of Volcano or Kueue; empty: theirs that is called default, or gyre
   PodPlacement placement = PodPlacement::kAny;
-  std::vector<std::string> command;  // PROGRAM and its arguments
+  std::optional<int64_t> deadline;       // seconds until the cluster ends the job; none: it runs as long as it takes
+  std::optional<int64_t> ttl;            // seconds from its end until the cluster deletes it; none: it stays
+  std::vector<std::string> volumes;      // "CLAIM:PATH", in all pods
+  std::vector<std::string> environment;  // "NAME=VALUE", for the ranks
+  std::string service_account;           // empty: the namespace's default
+  std::string priority;                  // a PriorityClass; empty: the cluster's default
+  std::vector<std::string> command;      // PROGRAM and its arguments
 
   std::optional<std::string> answer;  // set by --help: print it and exit 0
 };
@@ -31,7 +38,8 @@ struct ManifestOptions {
 absl::StatusOr<ManifestOptions> ParseManifestOptions(const std::vector<std::string>& arguments);
 
 // The documents, ready for `kubectl apply -f -`. kInvalidArgument where the cluster would refuse them, or accept them
-// and never run them: too long a name, more ranks than GPUs or processors, a size that does not fit.
+// and never run them: too long a name, more ranks than GPUs or processors, a size that does not fit, an image that
+// cannot be.
 absl::StatusOr<std::string> RenderManifest(const ManifestOptions& options);
 
 }  // namespace gyre::launch

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 
 #include "CLI/App.hpp"
@@ -11,6 +12,8 @@
 namespace gyre::launch {
 
 namespace {
+
+constexpr int64_t kLongestSeconds = 1'000'000'000;  // an int32 has to hold it
 
 // What is given as text.
 struct RawManifestOptions {
@@ -34,6 +37,22 @@ void DeclareManifestOptions(CLI::App& app, ManifestOptions& options, RawManifest
   app.add_option("--placement", raw.placement, "Workers close together or apart: any, pack, spread")
       ->check(CLI::IsMember(std::vector<std::string>{"any", "pack", "spread"}))
       ->type_name("HOW");
+  app.add_option("--deadline", options.deadline, "The cluster ends the job after so long (never)")
+      ->check(CLI::Range(int64_t{1}, kLongestSeconds))
+      ->type_name("SECONDS");
+  app.add_option("--ttl", options.ttl, "The cluster deletes the job so long after its end (never)")
+      ->check(CLI::Range(int64_t{0}, kLongestSeconds))
+      ->type_name("SECONDS");
+  app.add_option("--volume", options.volumes,
+                 "Mount a PersistentVolumeClaim in all pods, whose / is read-only: for checkpoints; several times")
+      ->allow_extra_args(false)
+      ->type_name("CLAIM:PATH");
+  app.add_option("--env", options.environment, "Set a variable for the ranks; several times")
+      ->allow_extra_args(false)
+      ->type_name("NAME=VALUE");
+  app.add_option("--service-account", options.service_account, "Of all pods; its token is not mounted")
+      ->type_name("NAME");
+  app.add_option("--priority", options.priority, "PriorityClass of all pods")->type_name("CLASS");
 }
 
 Gang ToGang(const std::string& text) {

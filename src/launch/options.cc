@@ -63,9 +63,9 @@ gyrerun manifest --help: Kubernetes objects of a job. gyrerun status FILE: what 
 FILE: what to request for a job, by its --trace-usage. gyrerun stacks PID...: what processes are doing.
 
 Exit code: 0 when all ranks exit 0; else that of the rank that failed first, 128 + N if signal N killed it or ended
-gyrerun; 64 wrong usage; 65 wrong hostfile; 69 the job could not be started, or a host not be reached; 74 output could
-not be written (141: its reader has gone); 75 halted; 124 --timeout; 126 PROGRAM cannot be executed; 127 PROGRAM was not
-found; 137 a host was lost.)";
+gyrerun; 64 wrong usage; 65 wrong hostfile; 69 the job could not be started, or a host not be reached; 70 gyrerun had no
+memory, or has a fault of its own; 74 output could not be written (141: its reader has gone); 75 halted; 124 --timeout;
+126 PROGRAM cannot be executed; 127 PROGRAM was not found; 137 a host was lost.)";
 
 // What is given as text or in other units than Options has.
 struct RawOptions {
@@ -237,8 +237,9 @@ std::vector<std::string> WithLongNp(std::vector<std::string> arguments) {
 absl::StatusOr<std::vector<std::string>> Command(const std::vector<std::string>& arguments,
                                                  std::vector<std::string> remaining) {
   std::vector<std::string> command(arguments.end() - static_cast<ptrdiff_t>(remaining.size()), arguments.end());
-  for (auto* words : {&remaining, &command}) {
-    if (!words->empty() && words->front() == "--") words->erase(words->begin());
+  if (!remaining.empty() && remaining.front() == "--") {
+    command.erase(command.begin());
+    return command;
   }
   // The parser goes on after an option that it does not know, so this one may be far from the others.
   if (!remaining.empty() && absl::StartsWith(remaining[0], "-")) {
@@ -309,7 +310,9 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) 
   RETURN_IF_ERROR(CheckSeconds("--restart-delay", raw.restart_delay, true));
   options.restart_delay = ToMilliseconds(raw.restart_delay);
   if (!options.timeline.empty()) {
-    options.timeline = std::filesystem::absolute(options.timeline).string();
+    std::error_code error;
+    options.timeline = std::filesystem::absolute(options.timeline, error).string();
+    if (error) return Wrong("--timeline: there is no working directory any more", "an absolute path");
     options.exports.push_back(absl::StrCat("GYRE_TIMELINE=", options.timeline));  // a file a rank, merged in the end
   }
   options.start_timeout = ToMilliseconds(raw.start_timeout);

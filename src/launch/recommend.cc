@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <map>
 #include <set>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
+#include "launch/report.h"
 #include "launch/sizes.h"
 #include "launch/whole_file.h"
 
@@ -67,17 +69,17 @@ double RoundedUp(double value, double unit) {
 double Needed(const std::vector<std::vector<UsageSample>>& workers) {
   double most = kTenth;
   for (const auto& samples : workers) most = std::max(most, SummarizeCpus(samples).peak);
-  int low = 1;
-  int high = static_cast<int>(std::lround(RoundedUp(most, kTenth) / kTenth));
+  int64_t low = 1;
+  int64_t high = std::llround(RoundedUp(most, kTenth) / kTenth);
   while (low < high) {
-    const int middle = (low + high) / 2;
-    if (Met(workers, middle * kTenth) >= kDemandMet) {
+    const int64_t middle = (low + high) / 2;
+    if (Met(workers, static_cast<double>(middle) * kTenth) >= kDemandMet) {
       high = middle;
     } else {
       low = middle + 1;
     }
   }
-  return low * kTenth;
+  return static_cast<double>(low) * kTenth;
 }
 
 std::string SizeFor(const Recommendation& request) {
@@ -156,6 +158,11 @@ absl::StatusOr<std::string> RenderRecommendation(const RecommendOptions& options
     workers.push_back(SumOfRanks(rows, first, std::min(ranks, first + each)));
   }
   const std::vector<UsageSample> all = SumOfRanks(rows, 0, ranks);
+  if (all.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("recommend: ", OneLine(options.trace),
+                                                   ": every row is about a time that began before the job's start; "
+                                                   "try: a longer run, or a shorter --trace-interval"));
+  }
   const std::vector<UsagePhase> phases = FindPhases(all);
   const Recommendation request = Recommend(workers, GpusOf(rows, each));
   if (!options.plot.empty()) {

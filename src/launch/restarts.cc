@@ -1,14 +1,15 @@
 #include "launch/restarts.h"
 
 #include <poll.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <csignal>
+#include <cstdint>
 #include <optional>
-#include <random>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -28,9 +29,11 @@ namespace {
 
 constexpr Duration kLongestRestartPause = std::chrono::seconds(60);
 
+// Between 0 and 1; the middle where there are no random numbers.
 double Random() {
-  std::random_device device;
-  return std::uniform_real_distribution<double>(0, 1)(device);
+  uint32_t bits = 0;
+  if (getrandom(&bits, sizeof bits, GRND_NONBLOCK) != sizeof bits) return 0.5;
+  return bits / 4294967296.0;
 }
 
 // Until the pause is over; or a signal asks for the end, the guard has died, or --timeout is over: then gyrerun's exit

@@ -11,6 +11,7 @@
 #include <csignal>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/fd.h"
@@ -50,32 +51,88 @@ bool Ends(pid_t pid, TimePoint deadline, int& status) {
   }
 }
 
+struct ScriptPipe {
+  UniqueFd read;
+  UniqueFd write;
+};
+
+absl::StatusOr<ScriptPipe> MakeScriptPipe() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus("pipe2");
+  return ScriptPipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+void Reap(pid_t pid, int& status) {
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+}
+
+// A process group for a script. Its first process is ours: it waits until this program has ended, whatever ends it
+// (then nobody holds the pipe's other end any more), and kills the group. As long as it lives nobody else gets the
+// group's number.
+class ScriptGroup {
+ public:
+  // The first process closes its copy of `output`, so that the output's reader finds its end.
+  static absl::StatusOr<ScriptGroup> Start(int output) {
+    ASSIGN_OR_RETURN(ScriptPipe pipe, MakeScriptPipe());
+    const pid_t pid = fork();
+    if (pid < 0) return ErrnoStatus("fork");
+    if (pid == 0) {
+      setpgid(0, 0);
+      close(output);
+      pipe.write.Reset();
+      char byte = 0;
+      while (read(pipe.read.get(), &byte, 1) < 0 && errno == EINTR) {
+      }
+      kill(-getpid(), SIGKILL);
+      _exit(0);
+    }
+    setpgid(pid, pid);
+    return ScriptGroup(pid, std::move(pipe.write));
+  }
+  ScriptGroup(ScriptGroup&& other) noexcept
+      : first_(std::exchange(other.first_, -1)), alive_(std::move(other.alive_)) {}
+  ScriptGroup& operator=(ScriptGroup&&) = delete;
+  // Ends the first process alone.
+  ~ScriptGroup() {
+    if (first_ < 0) return;
+    kill(first_, SIGKILL);
+    int status = 0;
+    Reap(first_, status);
+  }
+
+  pid_t id() const { return first_; }
+
+ private:
+  ScriptGroup(pid_t first, UniqueFd alive) : first_(first), alive_(std::move(alive)) {}
+
+  pid_t first_;
+  UniqueFd alive_;  // the pipe's other end
+};
+
 }  // namespace
 
 absl::StatusOr<std::string> RunScript(const std::string& command, TimePoint deadline) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus("pipe2");
-  const UniqueFd reading(ends[0]);
-  UniqueFd writing(ends[1]);
+  ASSIGN_OR_RETURN(ScriptPipe output, MakeScriptPipe());
   const UniqueFd nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (nothing.get() < 0) return ErrnoStatus("open /dev/null");
+  ASSIGN_OR_RETURN(const ScriptGroup group, ScriptGroup::Start(output.write.get()));
   const pid_t pid = fork();
   if (pid < 0) return ErrnoStatus("fork");
   if (pid == 0) {
-    setpgid(0, 0);
-    dup2(nothing.get(), 0);  // standard input is rank 0's
-    dup2(writing.get(), 1);
+    if (setpgid(0, group.id()) != 0) _exit(127);  // the group is no more: this program has ended
+    dup2(nothing.get(), 0);                       // standard input is rank 0's
+    dup2(output.write.get(), 1);
     execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
     _exit(127);
   }
-  setpgid(pid, pid);
-  writing.Reset();
-  const std::optional<std::string> text = ReadOutput(reading.get(), deadline);
+  setpgid(pid, group.id());
+  output.write.Reset();
+  const std::optional<std::string> text = ReadOutput(output.read.get(), deadline);
   int status = 0;
   if (!text || !Ends(pid, deadline, status)) {
-    kill(-pid, SIGKILL);
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-    }
+    kill(-group.id(), SIGKILL);
+    Reap(pid, status);
     return absl::UnavailableError("it was not done in time, or printed more than 1 MiB");
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return *text;

@@ -1,12 +1,11 @@
 #include "launch/stacks.h"
 
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/read_file.h"
 #include "launch/descendants.h"
 #include "launch/now.h"
 #include "launch/program.h"
@@ -18,11 +17,11 @@ namespace gyre::launch {
 namespace {
 
 constexpr size_t kMostStacks = 16;
+constexpr size_t kMostContent = 1 << 16;  // bytes of a file in /proc
 constexpr auto kStacksPatience = std::chrono::seconds(20);
 
 std::string Content(const std::string& path) {
-  std::ifstream file(path);
-  const std::string text(std::istreambuf_iterator<char>(file), {});
+  const std::string text = ReadFile(path, kMostContent).value_or("");
   return OneLine(text.substr(0, text.find_last_not_of(" \n") + 1));
 }
 
@@ -77,7 +76,11 @@ absl::StatusOr<StackTarget> ParseStackTarget(const std::string& text) {
       absl::StrCat("stacks: ", OneLine(text), " is no process id; try: gyrerun stacks PID"));
 }
 
-std::string StacksOf(const StackTarget& target) {
+absl::StatusOr<std::string> StacksOf(const StackTarget& target) {
+  if (LivingThreads(target.pid).empty()) {
+    return absl::NotFoundError(absl::StrCat("stacks: ", OneLine(target.label), target.label.empty() ? "" : ", ",
+                                            "process ", target.pid, " is not there; try: ps -e"));
+  }
   const TimePoint deadline = Now() + kStacksPatience;
   std::vector<pid_t> pids = {target.pid};
   for (const Process& process : Descendants(target.pid)) {

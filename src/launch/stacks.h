@@ -19,6 +19,7 @@ absl::StatusOr<StackTarget> ParseStackTarget(const std::string& text);
 
 // The stacks of all threads of the process and of what descends from it (16 processes at most), by eu-stack or else
 // gdb, whichever is there and may; else what the kernel says each thread waits in. Blocks for some seconds, at most 20.
-std::string StacksOf(const StackTarget& target);
+// kNotFound: there is no such process, or it has ended.
+absl::StatusOr<std::string> StacksOf(const StackTarget& target);
 
 }  // namespace gyre::launch

@@ -8,15 +8,15 @@
 #include <cerrno>
 #include <csignal>
 #include <ctime>
-#include <fstream>
-#include <iterator>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/fd.h"
+#include "base/read_file.h"
 #include "base/status.h"
 #include "launch/exit_code.h"
 #include "launch/report.h"
@@ -38,7 +38,8 @@ constexpr std::array<std::pair<Phase, const char*>, kPhases> kNames = {{{Phase::
                                                                         {Phase::kCompleted, "COMPLETED"},
                                                                         {Phase::kFailed, "FAILED"}}};
 
-constexpr size_t kMostSteps = 1000;  // of the history: the last ones
+constexpr size_t kMostSteps = 1000;                  // of the history: the last ones
+constexpr size_t kLargestStatus = size_t{16} << 20;  // bytes
 
 std::optional<Phase> PhaseOf(const std::string& name) {
   for (const auto& [phase, known] : kNames) {
@@ -66,10 +67,8 @@ bool HasTexts(const Json& value, std::initializer_list<const char*> names) {
          std::ranges::all_of(names, [&](const char* name) { return value.contains(name) && value[name].is_string(); });
 }
 
-// The file's content if it is one of ours, whole.
-std::optional<Json> ReadStatus(const std::string& path) {
-  std::ifstream file(path);
-  const std::string text(std::istreambuf_iterator<char>(file), {});
+// The content of a status file; nothing if the text is none, whole.
+std::optional<Json> ParseStatus(const std::string& text) {
   Json status = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   const auto is_integer = [&](const char* name) { return status.contains(name) && status[name].is_number_integer(); };
   if (!HasTexts(status, {"phase", "since", "job", "host"}) || !PhaseOf(status["phase"])) return std::nullopt;
@@ -83,6 +82,13 @@ std::optional<Json> ReadStatus(const std::string& path) {
   const auto is_text = [](const Json& line) { return line.is_string(); };
   if (!std::ranges::all_of(status["said"], is_text)) return std::nullopt;
   return status;
+}
+
+// What an earlier job left. A pipe has nothing of that, and reading it would wait for a writer.
+std::optional<Json> EarlierStatus(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return std::nullopt;
+  return ParseStatus(ReadFile(path, kLargestStatus).value_or(""));
 }
 
 std::string Count(int64_t count, const char* what) {
@@ -123,7 +129,7 @@ Phase EndPhase(int exit_code) {
 
 absl::StatusOr<StatusFile> StatusFile::Open(const std::string& path, const JobFacts& facts) {
   StatusFile file(path, facts);
-  const std::optional<Json> before = ReadStatus(path);
+  const std::optional<Json> before = EarlierStatus(path);
   Phase phase = Phase::kQueued;
   if (before && (*before)["phase"] == PhaseName(Phase::kHalted)) {
     for (const Json& step : (*before)["history"]) file.history_.push_back({*PhaseOf(step["phase"]), step["time"]});
@@ -164,7 +170,12 @@ absl::Status StatusFile::Write() const {
 }
 
 absl::StatusOr<std::string> DescribeStatusFile(const std::string& path) {
-  const std::optional<Json> status = ReadStatus(path);
+  const absl::StatusOr<std::string> content = ReadFile(path, kLargestStatus);
+  if (!content.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("status: ", OneLine(std::string(content.status().message())), "; try: ls -l ", OneLine(path)));
+  }
+  const std::optional<Json> status = ParseStatus(*content);
   if (!status) {
     return absl::InvalidArgumentError(
         absl::StrCat("status: ", OneLine(path), " is no status file; try: gyrerun --status-file FILE ..."));

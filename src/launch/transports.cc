@@ -1,11 +1,13 @@
 #include "launch/transports.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/first_and_more.h"
 #include "base/status.h"
 
 namespace gyre::launch {
@@ -15,10 +17,7 @@ namespace {
 constexpr size_t kMostNames = 16;
 
 std::string NameList(const std::vector<std::string>& names) {
-  const std::vector<std::string> told(names.begin(),
-                                      names.begin() + static_cast<ptrdiff_t>(std::min(names.size(), kMostNames)));
-  const std::string text = absl::StrJoin(told, ", ");
-  return told.size() == names.size() ? text : absl::StrCat(text, " and ", names.size() - told.size(), " more");
+  return FirstAndMore(names, kMostNames, std::identity());
 }
 
 // Of what Gyre itself carries.

@@ -51,10 +51,12 @@ std::map<int, Course> Courses(std::span<const UsageRow> rows, int first, int las
   std::map<int, Course> courses;
   for (const UsageRow& row : rows) {
     if (row.rank < first || row.rank >= last) continue;
-    // Nothing began before the job: what a first row says of that time is the guess at a host's clock.
-    if (!courses.contains(row.rank) && row.interval > row.seconds) continue;
+    // Nothing began before the job: what a first row says of that time is the guess at a host's clock. Nor can a rate
+    // be told of a first row whose interval is lost in the rounding.
+    const double begin = row.seconds - row.interval;
+    if (!courses.contains(row.rank) && (begin < 0 || begin >= row.seconds)) continue;
     Course& course = courses[row.rank];
-    if (course.times.empty()) course.begin = row.seconds - row.interval;
+    if (course.times.empty()) course.begin = begin;
     if (!course.times.empty() && row.seconds <= course.times.back()) continue;  // clocks of hosts are guessed
     const double before = course.cpu_seconds.empty() ? 0 : course.cpu_seconds.back();
     course.times.push_back(row.seconds);

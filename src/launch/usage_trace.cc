@@ -4,13 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "base/read_file.h"
 #include "base/status.h"
 #include "launch/hosts.h"
 #include "launch/report.h"
@@ -20,21 +19,31 @@ namespace gyre::launch {
 namespace {
 
 constexpr char kHeader[] = "seconds,interval,rank,cpus,memory_bytes,activity,gpus,gpu_memory_bytes";
+constexpr size_t kLargestTrace = size_t{4} << 30;  // bytes
 constexpr double kShortestTraceInterval = 1e-3;  // seconds: what is used in less cannot be told from the clock's ticks
 
-bool ParseOptional(absl::string_view cell, double& value) {
-  return cell.empty() || (absl::SimpleAtod(cell, &value) && IsAmount(value));
+// More than any rank uses or any job lasts. What is larger is a mistake, and sums of it could overflow.
+constexpr double kMostSeconds = 1e10;
+constexpr double kMostProcessors = 1e5;
+constexpr double kMostBytes = 1e18;
+
+bool ParseAmount(absl::string_view cell, double most, double& value) {
+  return absl::SimpleAtod(cell, &value) && IsAmount(value) && value <= most;
+}
+
+bool ParseOptional(absl::string_view cell, double most, double& value) {
+  return cell.empty() || ParseAmount(cell, most, value);
 }
 
 bool ParseRow(absl::string_view line, UsageRow& row) {
   const std::vector<absl::string_view> cells = absl::StrSplit(line, ',');
   if (cells.size() != 8) return false;
   row.activity = std::string(cells[5]);
-  return absl::SimpleAtod(cells[0], &row.seconds) && absl::SimpleAtod(cells[1], &row.interval) &&
-         absl::SimpleAtoi(cells[2], &row.rank) && absl::SimpleAtod(cells[3], &row.cpus) &&
-         absl::SimpleAtod(cells[4], &row.memory) && IsAmount(row.seconds) && IsAmount(row.interval) &&
-         row.interval > 0 && row.rank >= 0 && row.rank < kMaxJobRanks && IsAmount(row.cpus) && IsAmount(row.memory) &&
-         IsActivity(row.activity) && ParseOptional(cells[6], row.gpus) && ParseOptional(cells[7], row.gpu_memory);
+  return ParseAmount(cells[0], kMostSeconds, row.seconds) && ParseAmount(cells[1], kMostSeconds, row.interval) &&
+         row.interval > 0 && absl::SimpleAtoi(cells[2], &row.rank) && row.rank >= 0 && row.rank < kMaxJobRanks &&
+         ParseAmount(cells[3], kMostProcessors, row.cpus) && ParseAmount(cells[4], kMostBytes, row.memory) &&
+         IsActivity(row.activity) && ParseOptional(cells[6], kMostProcessors, row.gpus) &&
+         ParseOptional(cells[7], kMostBytes, row.gpu_memory);
 }
 
 }  // namespace
@@ -58,12 +67,10 @@ absl::StatusOr<std::vector<UsageRow>> ParseUsageTrace(std::string_view text, std
 }
 
 absl::StatusOr<std::vector<UsageRow>> ReadUsageTrace(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  if (!file.is_open() || file.bad()) {
-    return absl::InvalidArgumentError(absl::StrCat(OneLine(path), ": cannot be read; try: ls -l ", OneLine(path)));
-  }
-  return ParseUsageTrace(text, path);
+  const absl::StatusOr<std::string> text = ReadFile(path, kLargestTrace);
+  if (text.ok()) return ParseUsageTrace(*text, path);
+  return absl::InvalidArgumentError(
+      absl::StrCat(OneLine(std::string(text.status().message())), ": cannot be read; try: ls -l ", OneLine(path)));
 }
 
 absl::StatusOr<UsageTrace> UsageTrace::Open(const std::string& path, int ranks) {

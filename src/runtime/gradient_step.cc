@@ -6,6 +6,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/first_and_more.h"
 #include "base/status.h"
 
 namespace gyre::internal {
@@ -15,13 +16,9 @@ namespace {
 // "a", "b", "c" and 4 more.
 std::string Names(const std::vector<fusion::TensorInfo>& tensors, const std::vector<int>& which) {
   constexpr size_t kMost = 3;
-  std::string text;
-  for (size_t i = 0; i < std::min(which.size(), kMost); ++i) {
-    const std::string& name = tensors[static_cast<size_t>(which[i])].name;
-    absl::StrAppend(&text, i == 0 ? "" : ", ", "\"", absl::CHexEscape(name), "\"");
-  }
-  if (which.size() > kMost) absl::StrAppend(&text, " and ", which.size() - kMost, " more");
-  return text;
+  return FirstAndMore(which, kMost, [&](int number) {
+    return absl::StrCat("\"", absl::CHexEscape(tensors[static_cast<size_t>(number)].name), "\"");
+  });
 }
 
 // After how much of a call's time it is worth a warning that it still waits, and how often.

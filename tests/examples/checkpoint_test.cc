@@ -88,6 +88,9 @@ TEST_F(CheckpointTest, TryingLeavesAllAsItWas) {
   EXPECT_THAT(CheckWritable(path_), IsOk());
   EXPECT_EQ(Content(), "old");
   EXPECT_FALSE(std::filesystem::exists(path_ + ".tmp"));
+  std::filesystem::create_symlink(path_ + ".victim", path_ + ".tmp");
+  EXPECT_THAT(CheckWritable(path_), IsOk());
+  EXPECT_FALSE(std::filesystem::exists(path_ + ".victim")) << "a link is not followed";
   EXPECT_THAT(CheckWritable(folder_.path() / "none/state"), MatchesStatus(StatusCode::kNotFound, "none"));
 }
 

@@ -61,6 +61,13 @@ MISTAKES = (
         {"nvidia.com/gpu": "4"})),
     (RULES, BASE, "a launcher that waits in a gang", lambda d: spec(d).update(
         launcherCreationPolicy="WaitForWorkersReady")),
+    (RULES, BASE, "a deadline that nobody asked for", lambda d: spec(d)["runPolicy"].update(activeDeadlineSeconds=86400)),
+    (RULES, BASE, "a record that goes by itself", lambda d: spec(d)["runPolicy"].update(ttlSecondsAfterFinished=3600)),
+    (RULES, BASE, "a small launcher for many workers", lambda d: spec(d)["mpiReplicaSpecs"]["Worker"].update(
+        replicas=100)),
+    (RULES, BASE, "a word that Kubernetes replaces", lambda d: change(container(d, "Launcher"), args=["sh", "$(HOME)"])),
+    (RULES, BASE, "two mounts at one path", lambda d: container(d)["volumeMounts"].append(
+        {"name": "tmp", "mountPath": "/dev/shm"})),
     (RULES, BASE, "workers that stay", lambda d: spec(d)["runPolicy"].update(cleanPodPolicy="None")),
     (RULES, BASE, "root's key folder", lambda d: spec(d).update(sshAuthMountPath="/root/.ssh")),
     (RULES, BASE, "a launcher that is restarted", lambda d: spec(d)["mpiReplicaSpecs"]["Launcher"].update(
@@ -80,5 +87,7 @@ MISTAKES = (
         apiVersion="scheduling.volcano.sh/v1beta1")),
     (RULES, JOBSET, "a size that is not the pods'", lambda d: at(d, "JobSet", "spec", "replicatedJobs", 0, "template",
                                                              "spec").update(completions=8, parallelism=8)),
+    (RULES, JOBSET, "a deadline that nobody asked for", lambda d: at(d, "JobSet", "spec", "replicatedJobs", 0, "template",
+                                                                    "spec").update(activeDeadlineSeconds=86400)),
     (RULES, JOBSET, "a store at another name", lambda d: at(d, "JobSet", "metadata").update(name="other")),
 )

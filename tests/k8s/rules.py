@@ -32,6 +32,14 @@ def container_errors(container, where):
         yield f"{where}: requests are not limits"
 
 
+def expansion_errors(container, where):
+    """Kubernetes replaces $(NAME) in words and variables; $$ is a $."""
+    words = container.get("command", []) + container.get("args", [])
+    for word in words + [str(entry.get("value", "")) for entry in container.get("env", ())]:
+        if "$(" in word.replace("$$", ""):
+            yield f"{where}: Kubernetes would replace what is in {word!r}"
+
+
 def pod_errors(spec, where):
     context = spec.get("securityContext", {})
     if context.get("runAsNonRoot") is not True or not context.get("runAsUser"):
@@ -41,9 +49,15 @@ def pod_errors(spec, where):
     if spec.get("automountServiceAccountToken") is not False:
         yield f"{where}: gets a token of the API server"
     volumes = {volume["name"]: volume for volume in spec.get("volumes", ())}
+    if len(volumes) != len(spec.get("volumes", ())):
+        yield f"{where}: two volumes of one name"
     for container in spec.get("initContainers", []) + spec["containers"]:
         name = f"{where} {container['name']}"
         yield from container_errors(container, name)
+        yield from expansion_errors(container, name)
+        paths = [mount["mountPath"] for mount in container.get("volumeMounts", ())]
+        if len(set(paths)) != len(paths):
+            yield f"{name}: two mounts at one path"
         for mount in container.get("volumeMounts", ()):
             if mount["name"] not in volumes:
                 yield f"{name}: mounts {mount['name']}, which is no volume"
@@ -82,14 +96,29 @@ def mpijob_errors(job, documents):
     policy = spec.get("runPolicy", {})
     if policy.get("cleanPodPolicy") != "Running":
         yield "idle workers would keep their GPUs: cleanPodPolicy is not Running"
-    for field in ("backoffLimit", "ttlSecondsAfterFinished", "activeDeadlineSeconds"):
-        if field not in policy:
-            yield f"runPolicy.{field} is left to chance"
+    if "backoffLimit" not in policy:
+        yield "runPolicy.backoffLimit is left to chance"
+    yield from limit_errors(policy)
     if policy.get("schedulingPolicy", {}).get("minAvailable", workers + 1) != workers + 1:
         yield f"schedulingPolicy.minAvailable is not {workers + 1}"
     yield from role_errors(launcher["template"], worker["template"], spec.get("slotsPerWorker"))
+    yield from launcher_memory_errors(launcher["template"], workers)
     yield from gang_errors([launcher["template"], worker["template"]], workers + 1, documents)
     yield from selector_errors(worker["template"]["spec"], name)
+
+
+def limit_errors(spec):
+    """A job may take weeks: it ends, and its record goes, when its user says so."""
+    for field in ("ttlSecondsAfterFinished", "activeDeadlineSeconds"):
+        if field in spec:
+            yield f"{field}: a limit that nobody asked for"
+
+
+def launcher_memory_errors(launcher, workers):
+    """For each worker there is an ssh, up to 1 MiB of output that waits, and the kernel's buffers."""
+    memory = launcher["spec"]["containers"][0].get("resources", {}).get("limits", {}).get("memory", "0")
+    if quantity(memory) < (512 + 8 * workers) * 2**20:
+        yield f"the launcher has too little memory for {workers} workers: {memory}"
 
 
 def role_errors(launcher, worker, slots):
@@ -165,8 +194,10 @@ def jobset_errors(jobset):
     name = jobset["metadata"]["name"]
     if not jobset["spec"].get("network", {}).get("publishNotReadyAddresses"):
         yield "ranks cannot find rank 0 before it is ready"
+    yield from limit_errors(jobset["spec"])
     for job in jobset["spec"]["replicatedJobs"]:
         spec = job["template"]["spec"]
+        yield from limit_errors(spec)
         pod = spec["template"]["spec"]
         size = spec.get("completions")
         yield from pod_errors(pod, job["name"])

@@ -71,6 +71,10 @@ TEST(HostSourcesTest, DiscoveredHosts) {
                                   "i\tslots=1 # none",
                                   2),
             (Hosts{{"fd00::2", 2}, {"fd00::3", 3}, {"fd00::1", 2}, {"h", 2}, {"host", 2}, {"i", 1}}));
+  EXPECT_EQ(*ParseDiscoveredHosts("\xef\xbb\xbf"
+                                  "a\nb",
+                                  2),
+            (Hosts{{"a", 2}, {"b", 2}}));
   EXPECT_EQ(*ParseDiscoveredHosts("", 2), Hosts());
   EXPECT_THAT(ParseDiscoveredHosts("-oProxy=x", 2), MatchesStatus(StatusCode::kInvalidArgument, "discovery-script"));
 }

@@ -53,6 +53,13 @@ TEST(HostsTest, AFile) {
   EXPECT_EQ(*hosts, (Hosts{{"a", 2}, {"b", 3}, {"c", 1}, {"fd00::1", 2}, {"fd00::2", 4}, {"d-worker-0.d.ns.svc", 8}}));
 }
 
+TEST(HostsTest, AByteOrderMarkIsNoPartOfAName) {
+  EXPECT_EQ(*ParseHostfile("\xef\xbb\xbf"
+                           "a slots=2\r\nb\r\n",
+                           "f"),
+            (Hosts{{"a", 2}, {"b", 1}}));
+}
+
 TEST(HostsTest, OpenMpisMostSlots) {
   EXPECT_EQ(*ParseHostfile("a slots=2 max_slots=4\nb max-slots=2\nc max_slots=3 slots=3\nd:2 max_slots=2", "f"),
             (Hosts{{"a", 2}, {"b", 1}, {"c", 3}, {"d", 2}}));

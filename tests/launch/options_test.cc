@@ -166,6 +166,10 @@ TEST(OptionsTest, TwoDashesMayPrecedeTheProgram) {
   const auto options = ParseOptions({"-np", "2", "--", "prog", "-np"});
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->command, (Words{"prog", "-np"}));
+  const auto dashed = ParseOptions({"-np", "2", "--", "-foo", "--", "-np", "3"});
+  ASSERT_TRUE(dashed.ok()) << dashed.status();
+  EXPECT_EQ(dashed->command, (Words{"-foo", "--", "-np", "3"}));
+  EXPECT_EQ(dashed->ranks, 2);
 }
 
 TEST(OptionsTest, ErrorsAreOneLineThatEndsWithWhatToTry) {
@@ -180,7 +184,8 @@ TEST(OptionsTest, ErrorsAreOneLineThatEndsWithWhatToTry) {
                                     {"prog"},
                                     {"--nonsense", "-np", "2", "prog"},
                                     {"-np", "2", "--nonsense", "prog"},
-                                    {"-np", "2", "--", "-x"},
+                                    {"-np", "2", "--"},
+                                    {"-np", "2", "--nonsense", "--", "-x"},
                                     {"-np", "2", "--timeout", "0", "prog"},
                                     {"-np", "2", "--timeout", "nan", "prog"},
                                     {"-np", "2", "--grace", "-1", "prog"},

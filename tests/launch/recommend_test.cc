@@ -132,6 +132,25 @@ TEST(RecommendTest, NothingBeganBeforeTheJob) {
   EXPECT_TRUE(SumOfRanks(std::span(rows).first(1), 0, 1).empty());
 }
 
+TEST(RecommendTest, ATraceThatTellsNothingOrTheImpossibleIsAnError) {
+  const support::TemporaryDirectory folder;
+  const std::string path = folder.path() / "trace.csv";
+  const std::string plot = folder.path() / "plot.svg";
+  const auto recommend = [&](const std::string& rows) {
+    std::ofstream(path) << "seconds,interval,rank,cpus,memory_bytes,activity,gpus,gpu_memory_bytes\n" << rows;
+    return RunRecommend({path, "--ranks-per-worker", "1", "--plot", plot});
+  };
+  EXPECT_THAT(recommend("1,100,0,1,1,,,\n"), MatchesStatus(StatusCode::kInvalidArgument, "; try: a longer run"));
+  EXPECT_THAT(recommend("1,100,0,1,1,,,\n2,3,1,1,1,,,\n"), MatchesStatus(StatusCode::kInvalidArgument, "; try: "));
+  EXPECT_THAT(recommend("1e9,1e-9,0,1,1,,,\n"), MatchesStatus(StatusCode::kInvalidArgument, "; try: "));
+  EXPECT_THAT(recommend("1,1,0,1,1,,,\n2,9,1,1,1,,,\n"), IsOk()) << "one rank tells something";
+  for (const char* row : {"1,1,0,1e300,1,,,", "1,1,0,1,1e300,,,", "1e300,1,0,1,1,,,", "1e300,1e300,0,1,1,,,",
+                          "1,1,0,1,1,,1e300,1", "1,1,0,1,1,,1,1e300", "1,0,0,1,1,,,", "1,nan,0,1,1,,,"}) {
+    EXPECT_THAT(recommend(row), MatchesStatus(StatusCode::kInvalidArgument, ":2: no row")) << row;
+  }
+  EXPECT_THAT(recommend("1,1,0,100000,1e18,,100000,1e18\n2,1,0,0,0,,,\n"), IsOk());
+}
+
 TEST(RecommendTest, SummariesAreWeightedByTime) {
   const std::vector<UsageSample> samples = {{0, 94, 1, 10, ""}, {94, 96, 3, 30, ""}, {96, 100, 5, 20, ""}};
   const UsageSummary cpus = SummarizeCpus(samples);

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <regex>
 
 #include "gtest/gtest.h"
@@ -228,6 +229,16 @@ TEST_F(RemoteTest, WhatWillNotPassIsNotTriedAgain) {
   const Outcome outcome = RunToEnd(Over("b", shell, {}, {"true"}));
   ExpectRefusal(outcome, 69, {"host b: login: exited with code 255: me@b: Permission denied", "; try: " + shell});
   EXPECT_LT(outcome.took, seconds(10));
+}
+
+TEST_F(RemoteTest, PreflightLeavesAnEarlierTimelineAlone) {
+  const std::string trace = folder_.path() / "trace";
+  std::ofstream(trace) << "[1]";
+  const Outcome outcome = RunToEnd(Over("b", PlainShell(), {"--preflight-only", "--timeline", trace}, {"true"}));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_FALSE(Has(outcome.err, "--timeline")) << outcome.err;
+  std::ifstream file(trace);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "[1]");
 }
 
 TEST_F(RemoteTest, LastWordsWithoutALineEnd) {

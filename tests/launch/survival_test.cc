@@ -54,6 +54,17 @@ TEST(SurvivalTest, KillingGyrerunEndsEverything) {
   EXPECT_EQ(gyrerun.Wait().signal, SIGKILL);
 }
 
+TEST(SurvivalTest, ADiscoveryScriptEndsWithGyrerun) {
+  for (const int signal : {SIGTERM, SIGINT, SIGKILL}) {
+    Gyrerun gyrerun({"--host-discovery-script", "trap '' TERM INT; echo ready >&2; sleep 1004 | sleep 1005", "true"},
+                    {.join_output = true});
+    ASSERT_TRUE(gyrerun.WaitForOutput("ready\n"));
+    gyrerun.Signal(signal);
+    EXPECT_TRUE(gyrerun.AllGone(seconds(20))) << testing::PrintToString(gyrerun.Alive());
+    EXPECT_EQ(gyrerun.Wait().signal, signal);
+  }
+}
+
 TEST(SurvivalTest, KillingTheSupervisorEndsEverything) {
   Gyrerun gyrerun(Stubborn("sleep 1003"));
   ASSERT_TRUE(gyrerun.WaitForOutput("ready\nready\nready\n"));

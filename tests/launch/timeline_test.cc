@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <string>
@@ -41,23 +42,45 @@ TEST_F(TimelineTest, JoinsWhatIsWhole) {
   EXPECT_FALSE(std::ifstream(TimelinePart(path_, 0))) << "its events are in the whole";
 }
 
-TEST_F(TimelineTest, NothingIsAnEmptyArray) {
+TEST_F(TimelineTest, WhereNoRankLeftAnythingAnEarlierTimelineStays) {
+  std::ofstream(path_) << "[]";
   const auto missing = MergeTimeline(path_, 2);
   ASSERT_THAT(missing, support::IsOk());
   EXPECT_THAT(*missing, testing::ElementsAre(0, 1));
   EXPECT_EQ(Whole(), nlohmann::json::array());
+  Leave(1, "");
+  EXPECT_THAT(*MergeTimeline(path_, 2), testing::ElementsAre(0));
+  EXPECT_EQ(Whole(), nlohmann::json::array());
 }
 
-TEST_F(TimelineTest, AnEarlierJobsPartsAreCleared) {
+TEST_F(TimelineTest, AnEarlierJobsPartsAreClearedAndItsTimelineStays) {
   Leave(0, "[\n{\"a\":1}\n]\n");
   Leave(1, "[\n{\"a\":2}\n]\n");
-  ClearTimeline(path_, 2);
+  std::ofstream(path_) << "[1]";
+  std::filesystem::create_directory(TimelinePart(path_, 2));
+  ClearTimelineParts(path_, 3);
+  EXPECT_TRUE(std::filesystem::is_directory(TimelinePart(path_, 2)));
   EXPECT_THAT(*MergeTimeline(path_, 2), testing::ElementsAre(0, 1));
+  EXPECT_EQ(Whole(), nlohmann::json::parse("[1]"));
 }
 
 TEST_F(TimelineTest, AFolderThatIsNotThere) {
-  EXPECT_THAT(MergeTimeline(folder_.path() / "no" / "trace", 1),
-              support::MatchesStatus(absl::StatusCode::kNotFound, "cannot write"));
+  const std::string nowhere = folder_.path() / "no" / "trace";
+  EXPECT_THAT(MergeTimeline(nowhere, 1), support::IsOk()) << "there is nothing to write";
+  EXPECT_THAT(CheckTimeline(nowhere), support::MatchesStatus(absl::StatusCode::kFailedPrecondition, nowhere));
+  EXPECT_THAT(CheckTimeline(folder_.path()),
+              support::MatchesStatus(absl::StatusCode::kFailedPrecondition, "is a directory"));
+  EXPECT_THAT(CheckTimeline(path_), support::IsOk());
+  EXPECT_FALSE(std::ifstream(path_)) << "it is looked at only";
+}
+
+TEST_F(TimelineTest, OfAJobThatIsNotStartedTheEarlierOneStays) {
+  std::ofstream(path_) << "[1]";
+  const Outcome outcome =
+      RunToEnd({"-H", "a:2", "--remote-shell", "false", "--start-timeout", "0.5", "--timeline", path_, "true"});
+  EXPECT_EQ(outcome.code, 69) << outcome.err;
+  EXPECT_EQ(outcome.err.find("--timeline"), std::string::npos) << outcome.err;
+  EXPECT_EQ(Whole(), nlohmann::json::parse("[1]"));
 }
 
 pid_t PidOfRank(int rank, const std::string& verbose) {

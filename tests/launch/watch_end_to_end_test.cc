@@ -1,4 +1,7 @@
 // Placement, reports, usage, stacks and cooldown of jobs that run, on this host and over agents.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <fstream>
 #include <iterator>
@@ -129,6 +132,19 @@ TEST_F(WatchTest, WithoutADriverTheTraceHasNoGpusAndThatIsSaidOnce) {
   EXPECT_EQ(outcome.err.find("--trace-usage: without GPUs: "), outcome.err.rfind("--trace-usage: "));
   EXPECT_TRUE(Has(outcome.err, "without GPUs: ")) << outcome.err;
   EXPECT_TRUE(Has(Read("trace"), ",,\n")) << Read("trace");
+}
+
+TEST_F(WatchTest, AProcessThatIsNotThereHasNoStacks) {
+  const pid_t gone = fork();
+  if (gone == 0) _exit(0);
+  siginfo_t info;
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(gone), &info, WEXITED | WNOWAIT), 0);  // its number stays taken
+  support::Program sleeper({"sleep", "100"});
+  const Outcome outcome = RunToEnd({"stacks", "rank 7=" + std::to_string(gone), std::to_string(sleeper.pid())});
+  EXPECT_EQ(outcome.code, 69) << outcome.err;
+  EXPECT_TRUE(Has(outcome.err, "gyrerun: stacks: rank 7, process " + std::to_string(gone) + " is not there; try: "));
+  EXPECT_TRUE(Has(outcome.out, "process " + std::to_string(sleeper.pid()) + " (")) << "the others are looked at";
+  EXPECT_EQ(waitpid(gone, nullptr, 0), gone);
 }
 
 TEST_F(WatchTest, TheStacksOfRanksThatHang) {
