@@ -18,7 +18,8 @@ struct Preset {
 };
 
 constexpr char kFooter[] =
-    "The same seed, text and --batch train the same model on any number of ranks.\n"
+    "The same seed, text and --batch train the same model on any number of ranks, of one kind of processor, or, with\n"
+    "--portable-arithmetic, of any.\n"
     "Exit codes: 0 done; 1 failed, with one line on standard error; 64 wrong usage; 130 or 143 stopped by SIGINT or\n"
     "SIGTERM at the end of a step, all ranks at the same (a second signal ends the rank at once).";
 
@@ -36,6 +37,8 @@ void AddOptions(CLI::App& app, Options& options, std::string& preset) {
   app.add_flag("--momentum", options.momentum,
                "Momentum 0.9 in place of Adam, with a rate that falls to 0 as a cosine does");
   app.add_option("--seed", options.seed, "Seed of the weights and of the choice of samples")->capture_default_str();
+  app.add_flag("--portable-arithmetic", options.portable,
+               "Compute the same bits on every kind of processor, without BLAS: somewhat slower");
   app.add_option("--heldout-fraction", options.heldout_fraction,
                  "Share of the text, from its end, that is not trained on (200,000 characters at most)")
       ->check(CLI::Range(0.0001, 0.9))

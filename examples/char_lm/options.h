@@ -26,6 +26,7 @@ struct Options {
   double sparsity = 0;      // of a compression that has one; 0: its own
   bool masking = true;      // dgc's momentum factor masking
   Wrong wrong = Wrong::kNothing;
+  bool portable = false;    // arithmetic with the same bits on every processor
   bool momentum = false;    // momentum SGD in place of Adam
   std::string strategy;     // allreduce or ps; empty: GYRE_STRATEGY's
   std::string consistency;  // of ps: bsp, ssp or async; empty: GYRE_STRATEGY's

@@ -25,6 +25,7 @@
 #include "gyre/status_macros.h"
 #include "loss_file.h"
 #include "model.h"
+#include "portable.h"
 #include "xxhash.h"
 
 namespace char_lm {
@@ -93,8 +94,10 @@ class Trainer {
         corpus_(corpus),
         stop_signal_(stop_signal),
         identity_(IdentityOf(options, corpus)),
-        model_(
-            {.alphabet = static_cast<int>(identity_.alphabet), .context = options.context, .hidden = options.hidden}),
+        model_({.alphabet = static_cast<int>(corpus.alphabet.size()),
+                .context = options.context,
+                .hidden = options.hidden},
+               options.portable),
         weights_(static_cast<size_t>(model_.shape().parameters())),
         slice_gradient_(weights_.size()),
         experiment_(options.wrong, kMomentum),
@@ -138,8 +141,10 @@ class Trainer {
 
   absl::Status CheckRanksAgree() {
     const auto rate = static_cast<int64_t>(1e9 * options_.learning_rate);
-    const std::array<int64_t, 6> plan = {options_.steps, options_.eval_every, options_.resume,
-                                         rate,           options_.momentum,   static_cast<int64_t>(options_.wrong)};
+    const std::array<int64_t, 7> plan = {options_.steps,    options_.eval_every,
+                                         options_.resume,   rate,
+                                         options_.momentum, static_cast<int64_t>(options_.wrong),
+                                         options_.portable};
     const uint64_t seed = XXH3_64bits(&identity_, sizeof(identity_));
     ASSIGN_OR_RETURN(const int odd, FindOddRank(XXH3_64bits_withSeed(plan.data(), sizeof(plan), seed)));
     if (odd < 0) return absl::OkStatus();
@@ -288,8 +293,9 @@ class Trainer {
 
   float Rate() const {
     const auto done = static_cast<double>(step_ - 1);
-    const double share = options_.momentum ? 0.5 + 0.5 * std::cos(std::numbers::pi * done / double(options_.steps))
-                                           : 1 / std::sqrt(1.0 + done / kRateStep);
+    const auto steps = static_cast<double>(options_.steps);
+    const double cosine = options_.portable ? PortableCosPi(done / steps) : std::cos(std::numbers::pi * done / steps);
+    const double share = options_.momentum ? 0.5 + 0.5 * cosine : 1 / std::sqrt(1.0 + done / kRateStep);
     return static_cast<float>(options_.learning_rate * share);
   }
 

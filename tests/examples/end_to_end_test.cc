@@ -39,7 +39,8 @@ class CharLm : public CharLmTest {
   // Arguments of `gyrerun -np ranks char_lm`, on the test's text.
   std::vector<std::string> Command(int ranks, const std::vector<std::string>& options) const {
     std::vector<std::string> command = {
-        GYRERUN_PATH, "-np", std::to_string(ranks), CHAR_LM_PATH, "--text", text_, "--batch", "300", "--json"};
+        GYRERUN_PATH, "-np",    std::to_string(ranks),  CHAR_LM_PATH, "--text", text_, "--batch",
+        "300",        "--json", "--portable-arithmetic"};
     command.insert(command.end(), options.begin(), options.end());
     return command;
   }
@@ -104,7 +105,7 @@ TEST_F(CharLm, LargeBatchesAreTheSameOnAnyNumberOfRanks) {  // their slices are 
   for (int ranks : {1, 3}) {
     const std::string file = Path("losses" + std::to_string(ranks));
     const Ending run = RunToEnd({GYRERUN_PATH, "-np", std::to_string(ranks), CHAR_LM_PATH, "--text", text_, "--batch",
-                                 "20000", "--steps", "4", "--loss-file", file});
+                                 "20000", "--steps", "4", "--portable-arithmetic", "--loss-file", file});
     ASSERT_EQ(run.exit_code, 0) << run.err;
     losses[ranks] = Losses(file);
   }
@@ -179,6 +180,29 @@ TEST_F(CharLm, ResumedIsToTheBitAsNeverStopped) {
   EXPECT_EQ(resumed.Json()["params_hash"], straight.Json()["params_hash"]);
   EXPECT_EQ(resumed.Json()["heldout_bits_per_char"], straight.Json()["heldout_bits_per_char"]);
   EXPECT_EQ(Losses(halves), Losses(whole));
+}
+
+// BLAS and the C library choose code by the processor; here as for one that has neither AVX nor fused multiply-adds.
+TEST_F(CharLm, PortableArithmeticIsThatOfAllProcessors) {
+  const auto train = [&](const std::vector<std::string>& processor, const std::vector<std::string>& options) {
+    std::vector<std::string> command = Command(2, options);
+    command.insert(command.begin(), processor.begin(), processor.end());
+    const Ending run = RunToEnd(command);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    nlohmann::json json = run.Json();
+    return json["params_hash"].dump() + " " + json["heldout_bits_per_char"].dump();
+  };
+  for (const std::vector<std::string>& options :
+       {std::vector<std::string>{"--steps", "40"}, {"--steps", "40", "--momentum"}}) {
+    const std::string here = train({}, options);
+    for (const std::string kernel : {"Nehalem", "Prescott"}) {
+      EXPECT_EQ(train({"env", "OPENBLAS_CORETYPE=" + kernel,
+                       "GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX,-AVX2,-AVX512F,-FMA,-FMA4"},
+                      options),
+                here)
+          << kernel;
+    }
+  }
 }
 
 TEST_F(CharLm, ResumedAfterACrashTheLossFileHasEachStepOnce) {
