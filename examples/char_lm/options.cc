@@ -53,20 +53,30 @@ void AddOptions(CLI::App& app, Options& options, std::string& preset) {
       ->needs(compression);
   const std::map<std::string, Wrong> wrongs = {{"no-residual", Wrong::kNoResidual},
                                                {"double-momentum", Wrong::kDoubleMomentum}};
-  app.add_option("--experiment", options.wrong,
-                 "Of --compression, to see what it costs: forget after each step what was not sent (no-residual), or "
-                 "apply momentum to what has it (double-momentum)")
-      ->transform(CLI::CheckedTransformer(wrongs))
-      ->needs(compression);
+  auto* experiment =
+      app.add_option(
+             "--experiment", options.wrong,
+             "Of --compression, to see what it costs: forget after each step what was not sent (no-residual), or "
+             "apply momentum to what has it (double-momentum)")
+          ->transform(CLI::CheckedTransformer(wrongs))
+          ->needs(compression);
   app.add_option("--eval-every", options.eval_every, "Evaluate on the held-out text every so many steps")
       ->check(CLI::Range(1, kMost));
-  auto* checkpoint =
-      app.add_option("--checkpoint", options.checkpoint, "Write the state of training to this file")
-          ->excludes(compression);  // it has one rank's state, and each keeps another of what it compresses
+  auto* checkpoint = app.add_option("--checkpoint", options.checkpoint, "Write the state of training to this file")
+                         ->excludes(experiment);  // whose state is not in it
   app.add_option("--checkpoint-every", options.checkpoint_every, "Every so many steps (default: at the end only)")
       ->check(CLI::Range(1, kMost))
       ->needs(checkpoint);
-  app.add_flag("--resume", options.resume, "Go on from --checkpoint, to the bit as if never stopped")
+  app.add_option(
+         "--stop-at", options.stop_at,
+         "Stop after so many steps for now: --resume goes on. (With --momentum the rate depends on --steps, which "
+         "must stay as it is.)")
+      ->check(CLI::Range(1, kMost))
+      ->needs(checkpoint);
+  app.add_flag(
+         "--resume", options.resume,
+         "Go on from --checkpoint, to the bit as if never stopped. Refused where that cannot be: other options, or "
+         "with compression another number of ranks")
       ->needs(checkpoint);
   app.add_option(
          "--strategy", options.strategy,

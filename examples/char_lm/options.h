@@ -20,6 +20,7 @@ struct Options {
   int64_t eval_every = 0;        // steps; 0: only at the end
   std::string checkpoint;        // file; empty: none
   int64_t checkpoint_every = 0;  // steps; 0: only at the end
+  int64_t stop_at = 0;           // steps; 0: not before `steps`
   bool resume = false;
   std::string loss_file;    // empty: none
   std::string compression;  // of the gradients, as gyre::ParseCompression reads it; empty: none
