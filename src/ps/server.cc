@@ -116,8 +116,10 @@ void Server::Hello(int worker, const Message& message) {
         worker, message, /*fenced=*/false,
         absl::StrCat("worker ", worker, ": its tensors or servers are not those of server ", options_.server));
   }
-  // To begin anew, with this worker's model and the pushes that it kept, would apply some of these twice.
-  if (!founded_ && message.member) {
+  // To begin anew, with this worker's model and the pushes that it kept, would apply some of these twice; and with a
+  // worker that starts anew itself, values would be of another step than those of the other servers.
+  if (!founded_ && (lost_ || message.member)) {
+    lost_ = true;
     const std::string disk = disk_status_.ok() ? "" : absl::StrCat(" (the disk: ", disk_status_.message(), ")");
     return Refuse(worker, message, /*fenced=*/false,
                   absl::StrCat("server ", options_.server, " has started again without the values that it had: no ",

@@ -160,6 +160,7 @@ class Server {
   TimePoint next_snapshot_{};
   bool changed_ = false;  // since the last snapshot
   bool founded_ = false;  // all partitions have values, and a snapshot of them was tried
+  bool lost_ = false;     // another process of it had values, and this one has none
   bool ready_ = false;    // and, with a ring, the next server has had them: pushes are taken
   absl::Status disk_status_;
   std::optional<Forwarder> forwarder_;  // with partitions and a ring
