@@ -12,7 +12,7 @@ void MatrixProduct(Transpose transpose_a, Transpose transpose_b, int rows, int c
 void MatrixProduct(Transpose transpose_a, Transpose transpose_b, int rows, int columns, int inner, const double* a,
                    const double* b, double beta, double* c);
 
-// y += x, of `count` elements.
+// y += x, of `count` elements. The same bits with every kernel of BLAS: it multiplies x by 1, which is exact.
 void Accumulate(int count, const float* x, float* y);
 void Accumulate(int count, const double* x, double* y);
 

@@ -3,14 +3,19 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <span>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "gyre/status_macros.h"
 #include "xxhash.h"
 
@@ -18,7 +23,8 @@ namespace char_lm {
 
 namespace {
 
-constexpr uint64_t kMagic = 0x314d4c4345525947;  // "GYRECLM1"
+constexpr uint64_t kMagic = 0x324d4c4345525947;       // "GYRECLM2"
+constexpr uint64_t kFirstMagic = 0x314d4c4345525947;  // "GYRECLM1"
 
 class Writer {
  public:
@@ -27,6 +33,10 @@ class Writer {
     const auto bytes = std::as_bytes(std::span(array));
     Value(static_cast<uint64_t>(bytes.size()));
     Bytes(bytes);
+  }
+  void Arrays(const auto& arrays) {
+    Value(static_cast<uint64_t>(arrays.size()));
+    for (const auto& array : arrays) Array(array);
   }
   std::vector<std::byte> Finish() && {
     Value(static_cast<uint64_t>(XXH3_64bits(bytes_.data(), bytes_.size())));
@@ -49,12 +59,17 @@ class Reader {
   explicit Reader(std::span<const std::byte> rest) : rest_(rest) {}
 
   bool Value(auto& value) { return Bytes(std::as_writable_bytes(std::span(&value, 1))); }
-  template <typename T>
-  bool Array(std::vector<T>& array) {
+  bool Array(auto& array) {
     uint64_t bytes = 0;
-    if (!Value(bytes) || bytes > rest_.size() || bytes % sizeof(T) != 0) return false;
-    array.resize(bytes / sizeof(T));
+    if (!Value(bytes) || bytes > rest_.size() || bytes % sizeof(array[0]) != 0) return false;
+    array.resize(bytes / sizeof(array[0]));
     return Bytes(std::as_writable_bytes(std::span(array)));
+  }
+  bool Arrays(auto& arrays) {
+    uint64_t count = 0;
+    if (!Value(count) || count > rest_.size() / sizeof(count)) return false;
+    arrays.resize(count);
+    return std::ranges::all_of(arrays, [this](auto& array) { return Array(array); });
   }
   bool AtEnd() const { return rest_.empty(); }
 
@@ -106,15 +121,25 @@ absl::Status SyncDirectory(const std::string& path) {
   return status;
 }
 
+// Names and values.
+std::vector<std::pair<std::string, std::string>> FactsOf(const Identity& identity) {
+  std::vector<std::pair<std::string, std::string>> facts;
+  for (const absl::string_view line : absl::StrSplit(identity, '\n', absl::SkipEmpty())) {
+    facts.push_back(absl::StrSplit(line, absl::MaxSplits(": ", 1)));
+  }
+  return facts;
+}
+
 }  // namespace
 
 absl::Status WriteCheckpoint(const std::string& path, const Checkpoint& checkpoint) {
   Writer writer;
   writer.Value(kMagic);
-  writer.Value(checkpoint.identity);
+  writer.Array(checkpoint.identity);
   writer.Value(checkpoint.step);
   writer.Array(checkpoint.weights);
   writer.Array(checkpoint.optimizer);
+  writer.Arrays(checkpoint.compression);
   const std::string temporary = TemporaryOf(path);
   absl::Status status = WriteNewFile(temporary, std::move(writer).Finish());
   if (status.ok() && std::rename(temporary.c_str(), path.c_str()) != 0) status = FileError("replace", path);
@@ -152,26 +177,34 @@ absl::StatusOr<Checkpoint> ReadCheckpoint(const std::string& path) {
   if (sum != XXH3_64bits(body.data(), body.size())) return damaged;
   Reader reader(body);
   Checkpoint checkpoint;
-  const bool whole = reader.Value(magic) && magic == kMagic && reader.Value(checkpoint.identity) &&
-                     reader.Value(checkpoint.step) && reader.Array(checkpoint.weights) &&
-                     reader.Array(checkpoint.optimizer) && reader.AtEnd();
+  if (reader.Value(magic) && magic == kFirstMagic) {
+    return absl::FailedPreconditionError(absl::StrCat(path, " was written by an older char_lm: train anew"));
+  }
+  const bool whole = magic == kMagic && reader.Array(checkpoint.identity) && reader.Value(checkpoint.step) &&
+                     reader.Array(checkpoint.weights) && reader.Array(checkpoint.optimizer) &&
+                     reader.Arrays(checkpoint.compression) && reader.AtEnd();
   if (!whole) return damaged;
   return checkpoint;
 }
 
+void AddFact(Identity& identity, std::string_view name, std::string_view value) {
+  identity.append(name).append(": ").append(value).append("\n");
+}
+
 absl::Status CheckSame(const Identity& saved, const Identity& ours) {
-  std::string differences;
-  const auto compare = [&](const char* what, auto a, auto b) {
-    if (a != b) absl::StrAppend(&differences, differences.empty() ? "" : ", ", what, " ", a, " and not ", b);
-  };
-  compare("a text with the hash", saved.text_hash, ours.text_hash);
-  compare("seed", saved.seed, ours.seed);
-  compare("batch", saved.batch, ours.batch);
-  compare("alphabet", saved.alphabet, ours.alphabet);
-  compare("context", saved.context, ours.context);
-  compare("hidden", saved.hidden, ours.hidden);
+  std::map<std::string, std::pair<std::string, std::string>> values;  // by name: saved and ours
+  for (const auto& [name, value] : FactsOf(saved)) values[name].first = value;
+  for (const auto& [name, value] : FactsOf(ours)) values[name].second = value;
+  std::vector<std::string> differences;
+  for (const auto& [name, both] : values) {
+    const auto& [theirs, own] = both;
+    if (theirs == own) continue;
+    differences.push_back(
+        absl::StrCat(name, " ", theirs.empty() ? "unknown" : theirs, " and not ", own.empty() ? "unknown" : own));
+  }
   if (differences.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("the checkpoint is of another training: it has ", differences));
+  return absl::FailedPreconditionError(
+      absl::StrCat("the checkpoint is of another training: it has ", absl::StrJoin(differences, ", ")));
 }
 
 }  // namespace char_lm

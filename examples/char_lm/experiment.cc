@@ -1,11 +1,8 @@
 #include "experiment.h"
 
-#include <array>
-
 namespace char_lm {
 
-void Experiment::Start(gyre::DistributedOptimizer& optimizer, std::span<const float> weights) {
-  if (wrong_ == Wrong::kNoResidual) empty_ = optimizer.reducer().SaveCompression();
+void Experiment::Start(std::span<const float> weights) {
   if (wrong_ != Wrong::kDoubleMomentum) return;
   before_.assign(weights.begin(), weights.end());
   velocity_.assign(weights.size(), 0.0f);
@@ -14,8 +11,7 @@ void Experiment::Start(gyre::DistributedOptimizer& optimizer, std::span<const fl
 absl::Status Experiment::AfterStep(gyre::DistributedOptimizer& optimizer, std::span<float> weights) {
   if (wrong_ == Wrong::kDoubleMomentum) AddMomentum(weights);
   if (wrong_ != Wrong::kNoResidual) return absl::OkStatus();
-  const std::array<std::span<const std::byte>, 1> saved = {empty_};
-  return optimizer.reducer().RestoreCompression(saved);
+  return optimizer.reducer().RestoreCompression({});  // of nobody: it keeps nothing
 }
 
 // The heavy ball's step, of which the optimizer's is the gradient's part.

@@ -24,7 +24,7 @@ class Experiment {
   Experiment(Wrong wrong, float momentum) : wrong_(wrong), momentum_(momentum) {}
 
   // After the optimizer's Start, with its weights; and again after each step.
-  void Start(gyre::DistributedOptimizer& optimizer, std::span<const float> weights);
+  void Start(std::span<const float> weights);
   absl::Status AfterStep(gyre::DistributedOptimizer& optimizer, std::span<float> weights);
 
  private:
@@ -32,9 +32,8 @@ class Experiment {
 
   const Wrong wrong_;
   const float momentum_;
-  std::vector<std::byte> empty_;  // what compression keeps before the first step
-  std::vector<float> before_;     // the weights before the step
-  std::vector<float> velocity_;   // of the weights: the second momentum
+  std::vector<float> before_;    // the weights before the step
+  std::vector<float> velocity_;  // of the weights: the second momentum
 };
 
 }  // namespace char_lm

@@ -5,6 +5,7 @@
 #include <functional>
 #include <initializer_list>
 #include <numeric>
+#include <type_traits>
 
 #include "blas.h"
 #include "random.h"
@@ -48,13 +49,19 @@ void PassRelu(const T* hidden, const T* in, int count, T* out) {
 
 // Turns a row of scores into probabilities and returns the loss of `target`.
 template <typename T>
-double Softmax(T* row, int columns, int target) {
+double Softmax(T* row, int columns, int target, bool portable) {
   const T top = *std::max_element(row, row + columns);
   const double distance = top - row[target];
+  if (portable) {
+    for (int c = 0; c < columns; ++c) row[c] = PortableExp(static_cast<float>(row[c] - top));
+  } else {
+    for (int c = 0; c < columns; ++c) row[c] = std::exp(row[c] - top);
+  }
   T sum = 0;
-  for (int c = 0; c < columns; ++c) sum += row[c] = std::exp(row[c] - top);
+  for (int c = 0; c < columns; ++c) sum += row[c];
   for (int c = 0; c < columns; ++c) row[c] /= sum;
-  return std::log(static_cast<double>(sum)) + distance;
+  const auto whole = static_cast<double>(sum);
+  return (portable ? PortableLog(whole) : std::log(whole)) + distance;
 }
 
 }  // namespace
@@ -75,8 +82,9 @@ std::vector<ModelShape::Layer> ModelShape::layers() const {
 }
 
 template <typename T>
-Model<T>::Model(const ModelShape& shape)
+Model<T>::Model(const ModelShape& shape, bool portable)
     : shape_(shape),
+      portable_(portable ? std::optional(PortableProducts()) : std::nullopt),
       hidden1_(static_cast<size_t>(kSlice) * shape.hidden),
       hidden2_(hidden1_.size()),
       sum_(hidden1_.size()),
@@ -144,6 +152,15 @@ double Model<T>::LossAndGradient(std::span<const T> weights, const Samples& samp
 }
 
 template <typename T>
+void Model<T>::Multiply(Transpose transpose_a, Transpose transpose_b, int rows, int columns, int inner, const T* a,
+                        const T* b, bool add, T* c) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (portable_) return portable_->Multiply(transpose_a, transpose_b, rows, columns, inner, a, b, add, c);
+  }
+  MatrixProduct(transpose_a, transpose_b, rows, columns, inner, a, b, add ? 1 : 0, c);
+}
+
+template <typename T>
 double Model<T>::Forward(const Parts<const T>& weights, const uint8_t* symbols, int count) {
   const int h = shape_.hidden, a = shape_.alphabet, context = shape_.context, width = count * h;
   for (int s = 0; s < count; ++s) {
@@ -154,16 +171,16 @@ double Model<T>::Forward(const Parts<const T>& weights, const uint8_t* symbols, 
       Accumulate(h, weights.tables + (static_cast<int64_t>(k) * a + window[k]) * h, row);
     Relu(h, row);
   }
-  MatrixProduct(Transpose::kNo, Transpose::kNo, count, h, h, hidden1_.data(), weights.matrix2, 0, hidden2_.data());
+  Multiply(Transpose::kNo, Transpose::kNo, count, h, h, hidden1_.data(), weights.matrix2, false, hidden2_.data());
   AddToRows(weights.bias2, count, h, hidden2_.data());
   Relu(width, hidden2_.data());
   std::transform(hidden1_.begin(), hidden1_.begin() + width, hidden2_.begin(), sum_.begin(), std::plus<>());
-  MatrixProduct(Transpose::kNo, Transpose::kNo, count, a, h, sum_.data(), weights.matrix3, 0, scores_.data());
+  Multiply(Transpose::kNo, Transpose::kNo, count, a, h, sum_.data(), weights.matrix3, false, scores_.data());
   AddToRows(weights.bias3, count, a, scores_.data());
   double loss = 0;
   for (int s = 0; s < count; ++s) {
     const uint8_t target = symbols[static_cast<size_t>(s) * (context + 1) + context];
-    loss += Softmax(&scores_[static_cast<size_t>(s) * a], a, target);
+    loss += Softmax(&scores_[static_cast<size_t>(s) * a], a, target, portable_.has_value());
   }
   return loss;
 }
@@ -183,15 +200,15 @@ void Model<T>::Backward(const Parts<const T>& weights, const uint8_t* symbols, i
     row[target] -= 1;
     for (int c = 0; c < a; ++c) row[c] *= scale;
   }
-  MatrixProduct(Transpose::kYes, Transpose::kNo, h, a, count, sum_.data(), scores_.data(), 1, gradient.matrix3);
+  Multiply(Transpose::kYes, Transpose::kNo, h, a, count, sum_.data(), scores_.data(), true, gradient.matrix3);
   AddColumnSums(scores_.data(), count, a, gradient.bias3);
   has({kBias3, kMatrix3});
-  MatrixProduct(Transpose::kNo, Transpose::kYes, count, h, a, scores_.data(), weights.matrix3, 0, sum_.data());
+  Multiply(Transpose::kNo, Transpose::kYes, count, h, a, scores_.data(), weights.matrix3, false, sum_.data());
   PassRelu(hidden2_.data(), sum_.data(), width, delta_.data());
-  MatrixProduct(Transpose::kYes, Transpose::kNo, h, h, count, hidden1_.data(), delta_.data(), 1, gradient.matrix2);
+  Multiply(Transpose::kYes, Transpose::kNo, h, h, count, hidden1_.data(), delta_.data(), true, gradient.matrix2);
   AddColumnSums(delta_.data(), count, h, gradient.bias2);
   has({kBias2, kMatrix2});
-  MatrixProduct(Transpose::kNo, Transpose::kYes, count, h, h, delta_.data(), weights.matrix2, 1, sum_.data());
+  Multiply(Transpose::kNo, Transpose::kYes, count, h, h, delta_.data(), weights.matrix2, true, sum_.data());
   PassRelu(hidden1_.data(), sum_.data(), width, sum_.data());
   AddColumnSums(sum_.data(), count, h, gradient.bias1);
   has({kBias1});

@@ -9,8 +9,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
+
+#include "blas.h"
+#include "portable.h"
 
 namespace char_lm {
 
@@ -43,7 +47,8 @@ struct Samples {
 template <typename T>
 class Model {
  public:
-  explicit Model(const ModelShape& shape);
+  // `portable`: with the same bits on every processor (portable.h), of float; otherwise by BLAS, which is faster.
+  explicit Model(const ModelShape& shape, bool portable = false);
 
   const ModelShape& shape() const { return shape_; }
 
@@ -73,11 +78,14 @@ class Model {
   template <typename U>
   Parts<U> Split(U* flat) const;
 
+  void Multiply(Transpose transpose_a, Transpose transpose_b, int rows, int columns, int inner, const T* a, const T* b,
+                bool add, T* c);
   double Forward(const Parts<const T>& weights, const uint8_t* symbols, int count);  // leaves p in scores_
   void Backward(const Parts<const T>& weights, const uint8_t* symbols, int count, T scale, const Parts<T>& gradient,
                 const Complete& complete);
 
   ModelShape shape_;
+  std::optional<PortableProducts> portable_;
   std::vector<T> hidden1_, hidden2_, sum_, scores_, delta_;  // a row for each sample of a slice
 };
 

@@ -18,7 +18,8 @@ struct Preset {
 };
 
 constexpr char kFooter[] =
-    "The same seed, text and --batch train the same model on any number of ranks.\n"
+    "The same seed, text and --batch train the same model on any number of ranks, of one kind of processor, or, with\n"
+    "--portable-arithmetic, of any.\n"
     "Exit codes: 0 done; 1 failed, with one line on standard error; 64 wrong usage; 130 or 143 stopped by SIGINT or\n"
     "SIGTERM at the end of a step, all ranks at the same (a second signal ends the rank at once).";
 
@@ -36,6 +37,8 @@ void AddOptions(CLI::App& app, Options& options, std::string& preset) {
   app.add_flag("--momentum", options.momentum,
                "Momentum 0.9 in place of Adam, with a rate that falls to 0 as a cosine does");
   app.add_option("--seed", options.seed, "Seed of the weights and of the choice of samples")->capture_default_str();
+  app.add_flag("--portable-arithmetic", options.portable,
+               "Compute the same bits on every kind of processor, without BLAS: somewhat slower");
   app.add_option("--heldout-fraction", options.heldout_fraction,
                  "Share of the text, from its end, that is not trained on (200,000 characters at most)")
       ->check(CLI::Range(0.0001, 0.9))
@@ -50,20 +53,30 @@ void AddOptions(CLI::App& app, Options& options, std::string& preset) {
       ->needs(compression);
   const std::map<std::string, Wrong> wrongs = {{"no-residual", Wrong::kNoResidual},
                                                {"double-momentum", Wrong::kDoubleMomentum}};
-  app.add_option("--experiment", options.wrong,
-                 "Of --compression, to see what it costs: forget after each step what was not sent (no-residual), or "
-                 "apply momentum to what has it (double-momentum)")
-      ->transform(CLI::CheckedTransformer(wrongs))
-      ->needs(compression);
+  auto* experiment =
+      app.add_option(
+             "--experiment", options.wrong,
+             "Of --compression, to see what it costs: forget after each step what was not sent (no-residual), or "
+             "apply momentum to what has it (double-momentum)")
+          ->transform(CLI::CheckedTransformer(wrongs))
+          ->needs(compression);
   app.add_option("--eval-every", options.eval_every, "Evaluate on the held-out text every so many steps")
       ->check(CLI::Range(1, kMost));
-  auto* checkpoint =
-      app.add_option("--checkpoint", options.checkpoint, "Write the state of training to this file")
-          ->excludes(compression);  // it has one rank's state, and each keeps another of what it compresses
+  auto* checkpoint = app.add_option("--checkpoint", options.checkpoint, "Write the state of training to this file")
+                         ->excludes(experiment);  // whose state is not in it
   app.add_option("--checkpoint-every", options.checkpoint_every, "Every so many steps (default: at the end only)")
       ->check(CLI::Range(1, kMost))
       ->needs(checkpoint);
-  app.add_flag("--resume", options.resume, "Go on from --checkpoint, to the bit as if never stopped")
+  app.add_option(
+         "--stop-at", options.stop_at,
+         "Stop after so many steps for now: --resume goes on. (With --momentum the rate depends on --steps, which "
+         "must stay as it is.)")
+      ->check(CLI::Range(1, kMost))
+      ->needs(checkpoint);
+  app.add_flag(
+         "--resume", options.resume,
+         "Go on from --checkpoint, to the bit as if never stopped. Refused where that cannot be: other options, or "
+         "with compression another number of ranks")
       ->needs(checkpoint);
   app.add_option(
          "--strategy", options.strategy,

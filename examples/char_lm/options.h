@@ -20,12 +20,14 @@ struct Options {
   int64_t eval_every = 0;        // steps; 0: only at the end
   std::string checkpoint;        // file; empty: none
   int64_t checkpoint_every = 0;  // steps; 0: only at the end
+  int64_t stop_at = 0;           // steps; 0: not before `steps`
   bool resume = false;
   std::string loss_file;    // empty: none
   std::string compression;  // of the gradients, as gyre::ParseCompression reads it; empty: none
   double sparsity = 0;      // of a compression that has one; 0: its own
   bool masking = true;      // dgc's momentum factor masking
   Wrong wrong = Wrong::kNothing;
+  bool portable = false;    // arithmetic with the same bits on every processor
   bool momentum = false;    // momentum SGD in place of Adam
   std::string strategy;     // allreduce or ps; empty: GYRE_STRATEGY's
   std::string consistency;  // of ps: bsp, ssp or async; empty: GYRE_STRATEGY's

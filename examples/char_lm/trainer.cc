@@ -4,18 +4,24 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 #include <numbers>
+#include <numeric>
+#include <ranges>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "checkpoint.h"
 #include "exact_sum.h"
 #include "experiment.h"
@@ -25,6 +31,7 @@
 #include "gyre/status_macros.h"
 #include "loss_file.h"
 #include "model.h"
+#include "portable.h"
 #include "xxhash.h"
 
 namespace char_lm {
@@ -44,13 +51,44 @@ double Seconds(Clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-Identity IdentityOf(const Options& options, const Corpus& corpus) {
-  return {.text_hash = corpus.hash,
-          .seed = options.seed,
-          .batch = options.batch,
-          .alphabet = static_cast<int64_t>(corpus.alphabet.size()),
-          .context = options.context,
-          .hidden = options.hidden};
+// A compression with those of its options that this program sets, or GYRE_COMPRESSION can.
+std::string Describe(const gyre::Compression& compression) {
+  std::string text(gyre::CompressionName(compression));
+  std::visit(
+      [&]<typename T>(const T& codec) {
+        if constexpr (requires { codec.sparsity; }) absl::StrAppend(&text, " of sparsity ", codec.sparsity);
+        if constexpr (requires { codec.rank; }) absl::StrAppend(&text, " of rank ", codec.rank);
+        if constexpr (requires { codec.format; }) absl::StrAppend(&text, " format ", static_cast<int>(codec.format));
+        if constexpr (requires { codec.sampled; }) absl::StrAppend(&text, codec.sampled ? " sampled" : "");
+        if constexpr (requires { codec.global; }) absl::StrAppend(&text, codec.global ? " global" : "");
+        if constexpr (requires { codec.factor_masking; }) {
+          absl::StrAppend(&text, codec.factor_masking ? "" : " without masking");
+        }
+      },
+      compression);
+  return text;
+}
+
+// Any number of ranks trains the same model, unless gradients are compressed: of each rank's something else is lost.
+Identity IdentityOf(const Options& options, const Corpus& corpus, const gyre::Compression& compression, int ranks) {
+  Identity identity;
+  const auto add = [&](const char* name, const auto& value) { AddFact(identity, name, absl::StrCat(value)); };
+  add("text's hash", absl::Hex(corpus.hash));
+  add("seed", options.seed);
+  add("batch", options.batch);
+  add("alphabet", corpus.alphabet.size());
+  add("context", options.context);
+  add("hidden", options.hidden);
+  std::array<char, 32> rate = {};
+  std::to_chars(rate.data(), rate.data() + rate.size() - 1, options.learning_rate);  // all digits that tell it apart
+  add("learning rate", rate.data());
+  add("optimizer", options.momentum ? "momentum" : "adam");
+  add("steps", options.momentum ? absl::StrCat(options.steps) : "any");  // the rate depends on them
+  add("arithmetic", options.portable ? "portable" : "that of BLAS");
+  const bool compresses = !std::holds_alternative<gyre::NoCompression>(compression);
+  add("compression", Describe(compression));
+  add("ranks", compresses ? absl::StrCat(ranks) : "any");
+  return identity;
 }
 
 // What --compression and its like ask for.
@@ -92,9 +130,10 @@ class Trainer {
         options_(options),
         corpus_(corpus),
         stop_signal_(stop_signal),
-        identity_(IdentityOf(options, corpus)),
-        model_(
-            {.alphabet = static_cast<int>(identity_.alphabet), .context = options.context, .hidden = options.hidden}),
+        model_({.alphabet = static_cast<int>(corpus.alphabet.size()),
+                .context = options.context,
+                .hidden = options.hidden},
+               options.portable),
         weights_(static_cast<size_t>(model_.shape().parameters())),
         slice_gradient_(weights_.size()),
         experiment_(options.wrong, kMomentum),
@@ -137,11 +176,12 @@ class Trainer {
   }
 
   absl::Status CheckRanksAgree() {
-    const auto rate = static_cast<int64_t>(1e9 * options_.learning_rate);
-    const std::array<int64_t, 6> plan = {options_.steps, options_.eval_every, options_.resume,
-                                         rate,           options_.momentum,   static_cast<int64_t>(options_.wrong)};
-    const uint64_t seed = XXH3_64bits(&identity_, sizeof(identity_));
-    ASSIGN_OR_RETURN(const int odd, FindOddRank(XXH3_64bits_withSeed(plan.data(), sizeof(plan), seed)));
+    const std::string plan = absl::StrJoin(
+        {options_.steps, options_.stop_at, options_.eval_every, options_.checkpoint_every,
+         int64_t{!options_.checkpoint.empty()}, int64_t{options_.resume}, static_cast<int64_t>(options_.wrong)},
+        " ");
+    const std::string all = identity_ + plan;
+    ASSIGN_OR_RETURN(const int odd, FindOddRank(XXH3_64bits(all.data(), all.size())));
     if (odd < 0) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat("rank ", odd, " has another text or other options than rank 0"));
   }
@@ -166,27 +206,37 @@ class Trainer {
     if (by_servers() && options_.wrong != Wrong::kNothing) {
       return absl::InvalidArgumentError("with parameter servers there is no --experiment");
     }
-    if (!by_servers() || options_.checkpoint.empty()) return absl::OkStatus();
+    if (!by_servers()) {
+      identity_ = IdentityOf(options_, corpus_, optimizer_->reducer().compression(), world_.size());
+      return absl::OkStatus();
+    }
+    if (options_.checkpoint.empty()) return absl::OkStatus();
     return absl::InvalidArgumentError("with parameter servers there is no --checkpoint: they keep the model");
   }
 
   // Memory for gradients, and weights: rank 0's new ones or those of the checkpoint, or what the servers have.
   absl::Status Prepare() {
-    RETURN_IF_ERROR(RegisterWeights());
+    // The reversed order is the one in which gradients are ready: the first plan of buckets is the one that stays, so
+    // that a resumed training rounds alike.
     const std::array<int64_t, 1> extras = {kExtras};
     if (!by_servers()) {
       ASSIGN_OR_RETURN(extras_index_, optimizer_->reducer().Register("extras", extras));
     }
-    std::vector<std::byte> optimizer_state;
+    RETURN_IF_ERROR(RegisterWeights());
+    Resumed resumed;
     if (options_.resume) {
-      ASSIGN_OR_RETURN(optimizer_state, Resume());
+      ASSIGN_OR_RETURN(resumed, Resume());
     } else if (leader()) {
       model_.Initialise(options_.seed, weights_);
     }
     RETURN_IF_ERROR(optimizer_->Start());  // from here on all ranks have rank 0's weights
     if (by_servers()) step_ = optimizer_->step();
-    if (options_.resume) RETURN_IF_ERROR(optimizer_->Restore(optimizer_state));
-    experiment_.Start(*optimizer_, weights_);
+    if (options_.resume) RETURN_IF_ERROR(optimizer_->Restore(resumed.optimizer));
+    if (!resumed.compression.empty()) {
+      const std::array<std::span<const std::byte>, 1> own = {resumed.compression};
+      RETURN_IF_ERROR(optimizer_->reducer().RestoreCompression(own));
+    }
+    experiment_.Start(weights_);
     // Now rather than when all is trained.
     if (leader() && !options_.checkpoint.empty()) RETURN_IF_ERROR(CheckWritable(options_.checkpoint));
     if (leader() && !options_.loss_file.empty()) RETURN_IF_ERROR(loss_file_.Open(options_.loss_file, step_));
@@ -208,9 +258,14 @@ class Trainer {
     return absl::OkStatus();
   }
 
-  // Rank 0 reads; the others get from it the step and the optimizer's state, which is returned, or that it failed. The
-  // weights are rank 0's alone as yet.
-  absl::StatusOr<std::vector<std::byte>> Resume() {
+  // What a rank goes on with beside weights and step: the optimizer's state, and what its own compression kept.
+  struct Resumed {
+    std::vector<std::byte> optimizer, compression;
+  };
+
+  // Rank 0 reads; the others get from it the step and what is returned, or that it failed. The weights are rank 0's
+  // alone as yet.
+  absl::StatusOr<Resumed> Resume() {
     Checkpoint checkpoint;
     absl::Status status;
     if (leader()) {
@@ -226,6 +281,7 @@ class Trainer {
                                                             " steps already, more than --steps ", options_.steps));
       }
     }
+    checkpoint.compression.resize(static_cast<size_t>(world_.size()));  // of as many ranks, or of none
     std::array<int64_t, 3> header = {status.ok(), checkpoint.step, std::ssize(checkpoint.optimizer)};
     RETURN_IF_ERROR(world_.Broadcast(header, 0));
     if (header[0] == 0) {
@@ -235,13 +291,23 @@ class Trainer {
     if (leader()) std::ranges::copy(checkpoint.weights, weights_.begin());
     checkpoint.optimizer.resize(static_cast<size_t>(header[2]));
     RETURN_IF_ERROR(world_.Broadcast({checkpoint.optimizer.data(), header[2], gyre::DType::kU8}, 0));
-    return std::move(checkpoint.optimizer);
+    Resumed resumed = {.optimizer = std::move(checkpoint.optimizer), .compression = {}};
+    for (int rank = 0; rank < world_.size(); ++rank) {
+      std::vector<std::byte>& kept = checkpoint.compression[static_cast<size_t>(rank)];
+      std::array<int64_t, 1> size = {std::ssize(kept)};
+      RETURN_IF_ERROR(world_.Broadcast(size, 0));
+      kept.resize(static_cast<size_t>(size[0]));
+      RETURN_IF_ERROR(world_.Broadcast({kept.data(), size[0], gyre::DType::kU8}, 0));
+      if (rank == world_.rank()) resumed.compression = std::move(kept);
+    }
+    return resumed;
   }
 
   // Trains up to the last step. Returns the signal that stopped it, or 0.
   absl::StatusOr<int> Loop() {
     RETURN_IF_ERROR(Enter(gyre::JobPhase::kProcessing, "training"));
-    while (step_ < options_.steps) {
+    const int64_t last = options_.stop_at > 0 ? std::min(options_.stop_at, options_.steps) : options_.steps;
+    while (step_ < last) {
       ASSIGN_OR_RETURN(const double loss, Step());
       if (!std::isfinite(loss)) {
         return absl::FailedPreconditionError(absl::StrCat("the loss is not finite at step ", step_, "; lower --lr"));
@@ -252,7 +318,7 @@ class Trainer {
         progress_.Step(step_, loss, times_);
       }
       if (const int signal_number = AgreedSignal(); signal_number != 0) return signal_number;
-      if (step_ == options_.steps) break;
+      if (step_ == last) break;
       if (options_.checkpoint_every > 0 && step_ % options_.checkpoint_every == 0) RETURN_IF_ERROR(SaveCheckpoint());
       if (options_.eval_every > 0 && step_ % options_.eval_every == 0) RETURN_IF_ERROR(ReportEvaluation());
     }
@@ -288,8 +354,9 @@ class Trainer {
 
   float Rate() const {
     const auto done = static_cast<double>(step_ - 1);
-    const double share = options_.momentum ? 0.5 + 0.5 * std::cos(std::numbers::pi * done / double(options_.steps))
-                                           : 1 / std::sqrt(1.0 + done / kRateStep);
+    const auto steps = static_cast<double>(options_.steps);
+    const double cosine = options_.portable ? PortableCosPi(done / steps) : std::cos(std::numbers::pi * done / steps);
+    const double share = options_.momentum ? 0.5 + 0.5 * cosine : 1 / std::sqrt(1.0 + done / kRateStep);
     return static_cast<float>(options_.learning_rate * share);
   }
 
@@ -322,7 +389,7 @@ class Trainer {
       if (!last) std::ranges::for_each(pieces_, add);
     }
     if (by_servers() || slices.first == slices.last) {
-      for (const Piece& piece : pieces_) ready.Update(optimizer_->Ready(piece.index));
+      for (const Piece& piece : pieces_ | std::views::reverse) ready.Update(optimizer_->Ready(piece.index));
     }
     RETURN_IF_ERROR(ready);
     return loss;
@@ -363,13 +430,38 @@ class Trainer {
     return absl::OkStatus();
   }
 
+  // Collective.
   absl::Status SaveCheckpoint() {
-    if (!leader() || options_.checkpoint.empty()) return absl::OkStatus();
+    if (options_.checkpoint.empty()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(std::vector<std::vector<std::byte>> kept, GatherCompression());
+    if (!leader()) return absl::OkStatus();
     RETURN_IF_ERROR(Enter(gyre::JobPhase::kStoring, "saving"));
-    RETURN_IF_ERROR(
-        WriteCheckpoint(options_.checkpoint,
-                        {.identity = identity_, .step = step_, .weights = weights_, .optimizer = optimizer_->Save()}));
+    RETURN_IF_ERROR(WriteCheckpoint(options_.checkpoint, {.identity = identity_,
+                                                          .step = step_,
+                                                          .weights = weights_,
+                                                          .optimizer = optimizer_->Save(),
+                                                          .compression = std::move(kept)}));
     return Enter(gyre::JobPhase::kProcessing, "training");
+  }
+
+  // What compression keeps on each rank; empty where it keeps nothing.
+  absl::StatusOr<std::vector<std::vector<std::byte>>> GatherCompression() {
+    const std::vector<std::byte> own = optimizer_->reducer().SaveCompression();
+    std::array<int64_t, 1> size = {std::ssize(own)};
+    std::vector<int64_t> sizes(static_cast<size_t>(world_.size()));
+    RETURN_IF_ERROR(world_.AllGather(size, sizes));
+    const int64_t total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+    std::vector<std::vector<std::byte>> kept;
+    if (total == 0) return kept;
+    std::vector<std::byte> all(static_cast<size_t>(total));
+    RETURN_IF_ERROR(
+        world_.AllGatherV({own.data(), size[0], gyre::DType::kU8}, sizes, {all.data(), total, gyre::DType::kU8}));
+    auto from = all.cbegin();
+    for (const int64_t bytes : sizes) {
+      kept.emplace_back(from, from + bytes);
+      from += bytes;
+    }
+    return kept;
   }
 
   gyre::Runtime& runtime_;
@@ -377,7 +469,7 @@ class Trainer {
   const Options& options_;
   const Corpus& corpus_;
   const StopSignal& stop_signal_;
-  const Identity identity_;
+  Identity identity_;
   Model<float> model_;
   std::vector<float> weights_;
   std::vector<float> slice_gradient_;

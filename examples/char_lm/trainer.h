@@ -1,6 +1,7 @@
 // Data-parallel training: every rank holds the whole model, computes the gradient of its part of each batch, and the
 // gradients are summed over the ranks. The sums are exact (exact_sum.h): with the same options and text any number of
-// ranks trains the same model, to the bit, on machines whose BLAS computes alike.
+// ranks trains the same model, to the bit, on processors for which BLAS and the C library compute alike; on all, with
+// Options::portable.
 #pragma once
 
 #include <cstdint>

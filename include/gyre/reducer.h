@@ -259,8 +259,11 @@ class GYRE_EXPORT GradientReducer {
 
   // What this rank keeps for later steps of what compression did not send: another on every rank. Between steps.
   // RestoreCompression takes what several ranks saved, of the same gradients: what N ranks saved goes on among M if
-  // rank r takes that of those of the N whose number is r modulo M. On failure nothing is changed. Of gradients on a
-  // GPU both wait for it; where it fails, nothing is saved (the log says why), which RestoreCompression refuses.
+  // rank r takes that of those of the N whose number is r modulo M. Where M is N, training goes on to the bit, if the
+  // plan is the same (ReducerOptions::plan): the number of the step, from which lots and a warm-up follow, and what
+  // else ranks have in common are part of it. With another number these begin anew. On failure nothing is changed. Of
+  // gradients on a GPU both wait for it; where it fails, nothing is saved (the log says why), which RestoreCompression
+  // refuses.
   //   kDataLoss             cut short, altered, or not such a state
   //   kInvalidArgument      of other gradients or another compression; says which
   //   kFailedPrecondition   before Start

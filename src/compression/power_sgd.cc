@@ -179,6 +179,11 @@ void PowerSgdFactors::Keep(std::span<const float> averaged) {
   if (!std::ranges::all_of(q_, [](float value) { return std::isfinite(value); })) FillWithLots(q_);
 }
 
+void PowerSgdFactors::Restore(std::span<const float> q, uint64_t lots) {
+  std::ranges::copy(q, q_.begin());
+  lots_ = lots;
+}
+
 // --- A matrix ---
 
 absl::StatusOr<PowerSgdTensor> PowerSgdTensor::Create(const PowerSgd& options, int64_t rows, int64_t columns,

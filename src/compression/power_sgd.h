@@ -37,6 +37,11 @@ class PowerSgdFactors {
   std::span<const float> q() const { return q_; }
   void Keep(std::span<const float> averaged);
 
+  // What lots follow from. With q(), all that the next step begins with; Restore takes both from other factors of the
+  // same size.
+  uint64_t lots() const { return lots_; }
+  void Restore(std::span<const float> q, uint64_t lots);
+
   int rank() const { return rank_; }
   int64_t rows() const { return static_cast<int64_t>(rows_); }
   int64_t columns() const { return static_cast<int64_t>(columns_); }

@@ -118,8 +118,13 @@ absl::Status ServeUntilTold(int server, uint64_t life, const std::string& folder
     ASSIGN_OR_RETURN(Endpoint endpoint, ParseEndpoint(address));
     options.servers.push_back(std::move(endpoint));
   }
-  // It may be gone with what was there: another server has it then, perhaps.
-  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return ErrnoStatus(folder);
+  // It may be gone with what was there: another server has it then, perhaps. Without it there are no snapshots.
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+    std::fputs(
+        absl::StrCat("gyrerun: server ", server, ": no folder for snapshots: ", ErrnoStatus(folder).message(), "\n")
+            .c_str(),
+        stderr);
+  }
   ASSIGN_OR_RETURN(options.secret, ReadSecretFd(*config.secret_fd));
   // Gradients come and go by megabytes: the memory stays.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);

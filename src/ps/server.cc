@@ -58,6 +58,7 @@ absl::StatusOr<std::vector<Shard>> Server::MakeShards(int server, const MakeFloa
 
 absl::Status Server::Load() {
   ASSIGN_OR_RETURN(const std::optional<std::string> content, snapshots_.Open());
+  disk_status_ = snapshots_.place_status();  // Write takes the place later
   if (content) RETURN_IF_ERROR(Annotate(Restore(*content), absl::StrCat("server ", options_.server)));
   founded_ = shards_.empty() || (content && AllHaveValues());
   ready_ = founded_ && !forwarder_;
@@ -78,14 +79,9 @@ void Server::Receive(int worker, const Message& message) {
   if (absl::IsAborted(disk_status_) || recovery_) return;
   const Roster::Standing standing = roster_.Hear(worker, message.incarnation, clock_.Now());
   if (standing == Roster::Standing::kFenced) {
-    const std::string text =
-        absl::StrCat("worker ", worker, ": a newer process has taken the place of incarnation ", message.incarnation);
-    return network_.Send(worker, {.kind = Kind::kRefuse,
-                                  .epoch = options_.epoch,
-                                  .incarnation = options_.incarnation,
-                                  .to = message.incarnation,
-                                  .flag = true,
-                                  .text = text});
+    return Refuse(
+        worker, message, /*fenced=*/true,
+        absl::StrCat("worker ", worker, ": a newer process has taken the place of incarnation ", message.incarnation));
   }
   if (message.kind == Kind::kHello) return Hello(worker, message);
   if (standing == Roster::Standing::kStranger) {
@@ -105,15 +101,29 @@ void Server::Receive(int worker, const Message& message) {
   }
 }
 
+void Server::Refuse(int worker, const Message& message, bool fenced, const std::string& text) {
+  network_.Send(worker, {.kind = Kind::kRefuse,
+                         .epoch = options_.epoch,
+                         .incarnation = options_.incarnation,
+                         .to = message.incarnation,
+                         .flag = fenced,
+                         .text = text});
+}
+
 void Server::Hello(int worker, const Message& message) {
   if (message.layout != layout_.fingerprint() || message.next.size() != shards_.size()) {
-    const std::string text =
-        absl::StrCat("worker ", worker, ": its tensors or servers are not those of server ", options_.server);
-    return network_.Send(worker, {.kind = Kind::kRefuse,
-                                  .epoch = options_.epoch,
-                                  .incarnation = options_.incarnation,
-                                  .to = message.incarnation,
-                                  .text = text});
+    return Refuse(
+        worker, message, /*fenced=*/false,
+        absl::StrCat("worker ", worker, ": its tensors or servers are not those of server ", options_.server));
+  }
+  // To begin anew, with this worker's model and the pushes that it kept, would apply some of these twice; and with a
+  // worker that starts anew itself, values would be of another step than those of the other servers.
+  if (!founded_ && (lost_ || message.member)) {
+    lost_ = true;
+    const std::string disk = disk_status_.ok() ? "" : absl::StrCat(" (the disk: ", disk_status_.message(), ")");
+    return Refuse(worker, message, /*fenced=*/false,
+                  absl::StrCat("server ", options_.server, " has started again without the values that it had: no ",
+                               "snapshot of them was written", disk, "; start the job again"));
   }
   roster_.Know(worker, message.incarnation);
   if (message.flag) Join(worker, message);
@@ -332,16 +342,20 @@ absl::Status Server::Snapshot() {
   const TimePoint begin = clock_.Now();
   disk_status_ = snapshots_.Write(Content());
   const Duration took = clock_.Now() - begin;
-  next_snapshot_ = DeadlineAfter(begin, std::max(options_.snapshot_interval, kMostOfTime * took));
-  if (!disk_status_.ok()) {
-    next_snapshot_ = clock_.Now() + std::min(options_.snapshot_interval, options_.timing.timeout);
-    return disk_status_;
+  if (absl::IsAborted(disk_status_)) return disk_status_;
+  Duration interval = options_.snapshot_interval;
+  if (disk_status_.ok()) {
+    changed_ = false;
+    for (Shard& shard : shards_) shard.Saved();
+  } else {
+    interval = std::min<Duration>(interval, options_.timing.timeout);
   }
-  changed_ = false;
-  for (Shard& shard : shards_) shard.Saved();
+  next_snapshot_ = DeadlineAfter(begin, std::max(interval, kMostOfTime * took));
+  // Training does not wait for the disk. Of the first values too one snapshot is tried before they are given away:
+  // where it is written, no server comes back without them.
   founded_ = true;
   if (!forwarder_) BecomeReady();
-  return absl::OkStatus();
+  return disk_status_;
 }
 
 bool Server::AllHaveValues() const {

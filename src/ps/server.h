@@ -85,7 +85,8 @@ class Server {
   // Takes a snapshot now if anything changed. Also part of Tick; errors are kept for disk_status() and tried again.
   absl::Status Snapshot();
 
-  // OK while snapshots succeed. kAborted: another process has taken this one's place; it answers nobody any more.
+  // OK while snapshots succeed; training goes on without. kAborted: another process has taken this one's place; it
+  // answers nobody any more.
   const absl::Status& disk_status() const { return disk_status_; }
 
   const Roster& roster() const { return roster_; }
@@ -106,6 +107,7 @@ class Server {
   absl::Status Restore(std::string_view content);
   std::string Content() const;
 
+  void Refuse(int worker, const Message& message, bool fenced, const std::string& text);
   void Hello(int worker, const Message& message);
   void Welcome(int worker);
   void Join(int worker, const Message& message);
@@ -157,7 +159,8 @@ class Server {
   TimePoint next_pulse_{};
   TimePoint next_snapshot_{};
   bool changed_ = false;  // since the last snapshot
-  bool founded_ = false;  // all partitions have values, and a snapshot of them exists
+  bool founded_ = false;  // all partitions have values, and a snapshot of them was tried
+  bool lost_ = false;     // another process of it had values, and this one has none
   bool ready_ = false;    // and, with a ring, the next server has had them: pushes are taken
   absl::Status disk_status_;
   std::optional<Forwarder> forwarder_;  // with partitions and a ring

@@ -14,6 +14,7 @@ namespace {
 
 constexpr uint32_t kMagic = 0x4d505947;  // "GYPM"
 constexpr uint32_t kVersion = 1;
+constexpr char kTemporary[] = ".tmp";
 
 uint64_t Checksum(std::string_view bytes) {
   return XXH3_64bits(bytes.data(), bytes.size());
@@ -68,10 +69,11 @@ absl::StatusOr<std::optional<std::string>> Snapshots::Open() {
     }
     content = *std::move(bytes);
   }
+  RemoveTemporaries();
   Manifest own = manifest_;
   own.incarnation = incarnation_;
-  RETURN_IF_ERROR(Commit(own));
-  RemoveOthers();
+  place_status_ = Commit(own);
+  if (place_status_.ok()) RemoveOthers();
   return content;
 }
 
@@ -85,8 +87,18 @@ absl::Status Snapshots::Write(std::string_view bytes) {
   const Manifest next{incarnation_, ++last_, incarnation_, bytes.size(), Checksum(bytes)};
   RETURN_IF_ERROR(Put(SnapshotName(next), bytes));
   RETURN_IF_ERROR(Commit(next));
+  place_status_ = absl::OkStatus();
   RemoveOthers();
   return absl::OkStatus();
+}
+
+// What processes were writing when they ended: no manifest names it, and on a full disk it keeps out what is next.
+void Snapshots::RemoveTemporaries() {
+  const absl::StatusOr<std::vector<std::string>> names = disk_.List();
+  if (!names.ok()) return;
+  for (const std::string& name : *names) {
+    if (name.starts_with(Prefix()) && name.ends_with(kTemporary)) disk_.Remove(name).IgnoreError();
+  }
 }
 
 // What cannot be removed takes room, no more.
@@ -106,11 +118,13 @@ absl::Status Snapshots::Commit(const Manifest& manifest) {
 }
 
 absl::Status Snapshots::Put(const std::string& name, std::string_view bytes) {
-  const std::string temporary = absl::StrCat(name, ".", incarnation_, ".tmp");
-  RETURN_IF_ERROR(disk_.Write(temporary, bytes));
-  RETURN_IF_ERROR(disk_.Sync(temporary));
-  RETURN_IF_ERROR(disk_.Rename(temporary, name));
-  return disk_.SyncFolder();
+  const std::string temporary = absl::StrCat(name, ".", incarnation_, kTemporary);
+  absl::Status status = disk_.Write(temporary, bytes);
+  if (status.ok()) status = disk_.Sync(temporary);
+  if (status.ok()) status = disk_.Rename(temporary, name);
+  if (status.ok()) return disk_.SyncFolder();
+  disk_.Remove(temporary).IgnoreError();  // half a file takes room, too
+  return status;
 }
 
 absl::StatusOr<std::optional<Manifest>> Snapshots::ReadManifest() {

@@ -37,11 +37,15 @@ class Snapshots {
   Snapshots(Disk& disk, int server, uint64_t incarnation, bool fence)
       : disk_(disk), server_(server), incarnation_(incarnation), fence_(fence) {}
 
-  // Takes the place of older incarnations, and returns what the last snapshot holds; nothing where there is none.
+  // Returns what the last snapshot holds, or nothing where there is none, and takes the place of older incarnations:
+  // place_status() says whether the disk has taken that in. Where it has not, Write does it.
   //   kAborted   a later incarnation has taken this one's place
   //   kDataLoss  manifest or snapshot are not what was written
-  //   others     the disk's
+  //   others     the disk's, of what cannot be read
   absl::StatusOr<std::optional<std::string>> Open();
+
+  // After Open: OK once the manifest names this incarnation. Until then an older one that still runs may write.
+  const absl::Status& place_status() const { return place_status_; }
 
   // Returns when the snapshot is there to stay. Errors as above; the old one counts then. REQUIRES: Open succeeded
   absl::Status Write(std::string_view bytes);
@@ -57,6 +61,7 @@ class Snapshots {
   absl::Status Put(const std::string& name, std::string_view bytes);
   absl::Status Commit(const Manifest& manifest);
   void RemoveOthers();
+  void RemoveTemporaries();
   std::string Prefix() const;
   std::string ManifestName() const;
   std::string SnapshotName(const Manifest& manifest) const;
@@ -66,6 +71,7 @@ class Snapshots {
   const uint64_t incarnation_;
   const bool fence_;
   Manifest manifest_;
+  absl::Status place_status_;
   uint64_t last_ = 0;  // number that was tried: after an error, either manifest may be there
 };
 

@@ -97,6 +97,7 @@ bool Fields(Side& side, M& message) {
     case Kind::kHello:
       side.U64(message.layout);
       side.Flag(message.flag);
+      side.Flag(message.member);
       side.Step(message.clock);
       side.Steps(message.next);
       return true;

@@ -54,7 +54,7 @@ struct Message {
   uint64_t to = 0;           // from servers: the incarnation of whom it is for; 0, between servers: whoever is there
   uint64_t layout = 0;       // Hello: Layout::fingerprint
   bool flag = false;         // Hello: joins. Welcome: pushes are taken. Refuse: another process has its place
-  bool member = false;       // Welcome: the worker belongs
+  bool member = false;       // Welcome: the worker belongs. Hello: it has had values of this server, in any life
   uint32_t slot = 0;         // Init, Push, Ack, Pull, Values: which of the server's partitions
   uint64_t from = 0;         // Push: the sender's steps from here up to `sequence` had no push
   uint64_t sequence = 0;     // Push: of which step. Ack: which is awaited next. PullRows, Rows: which question

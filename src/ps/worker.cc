@@ -252,6 +252,11 @@ std::optional<Waiting> Worker::WhyWaiting() const {
   return std::nullopt;
 }
 
+bool Worker::HasHadValues(int server) const {
+  const auto& own = layout_.OfServer(server);
+  return std::ranges::any_of(own, [this](int p) { return parts_[static_cast<size_t>(p)].values_for > 0; });
+}
+
 std::optional<Waiting> Worker::WhyNotLocal(int server) const {
   std::string why;
   const auto& own = layout_.OfServer(server);

@@ -217,6 +217,7 @@ class Worker {
   void Beat();
   bool IsPresent(const Peer& peer) const;
   bool HasValues(const Part& part) const { return part.values_for > clock_; }
+  bool HasHadValues(int server) const;
   std::optional<Waiting> WhyNotLocal(int server) const;
   void UpdateLocally(size_t partition);  // with its last push
   Part& PartOf(int server, size_t slot) { return parts_[Index(server, slot)]; }

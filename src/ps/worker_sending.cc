@@ -46,6 +46,7 @@ void Worker::SayHello(int server) {
   Send(server, {.kind = Kind::kHello,
                 .layout = layout_.fingerprint(),
                 .flag = joined_,
+                .member = HasHadValues(server),
                 .clock = joined_ ? floor_ : 0,
                 .next = Oldest(server)});
 }

@@ -101,6 +101,12 @@ class CompressedExchange : public CallSequence {
   // whole arrays that are handed over until the next step, which adds them up in the host: as much memory, and time, as
   // all of it.
   virtual std::vector<compression::StateArrays> state() = 0;
+
+  // What else the next step begins with, which all ranks have alike: low-rank factors, where regions begin.
+  virtual std::vector<uint32_t> common() const { return {}; }
+
+  // Takes what common() gave for the same gradients and options. False: it is of others; nothing has changed.
+  virtual bool TakeCommon(std::span<const uint32_t> words) { return words.empty(); }
 };
 
 // Whether of the sums only the largest become the result (TopK::global, Dgc::global).

@@ -5,12 +5,14 @@
 #include <cmath>
 #include <limits>
 #include <string_view>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "runtime/compression_state.h"
 #include "runtime/compression_vote.h"
 #include "runtime/reducer_agreement.h"
 
@@ -87,6 +89,10 @@ NetworkShape ShapeOf(const CommunicatorState& ranks) {
     shape.bytes_per_second = model->bytes_per_second;
   }
   return shape;
+}
+
+int SizeOf(const CommunicatorState& ranks) {
+  return ranks.team() != nullptr ? ranks.team()->size() : ranks.group()->size();
 }
 
 // By rank. Empty: all are on one.
@@ -286,7 +292,7 @@ double Compressor::SecondsOf(const fusion::Part& part) const {
 }
 
 void Compressor::Restart(int64_t number) {
-  step_ = number;
+  step_ = number + steps_before_;
   begun_ = false;
   looked_at_.clear();
   prepared_.assign(prepared_.size(), false);
@@ -386,11 +392,30 @@ void Compressor::Finish() {
 }
 
 absl::StatusOr<std::vector<std::byte>> Compressor::Save() {
-  return device_->Save(exchange_->state());
+  ASSIGN_OR_RETURN(std::vector<std::byte> saved, device_->Save(exchange_->state()));
+  AppendCommon({.ranks = SizeOf(ranks_), .step = step_, .words = exchange_->common()}, saved);
+  return saved;
 }
 
+// Of another number of ranks some ranks have nothing to take, and none takes what must be the same on all.
 absl::Status Compressor::Restore(std::span<const std::span<const std::byte>> saved) {
-  return device_->Restore(saved, exchange_->state());
+  std::vector<std::span<const std::byte>> kept;
+  std::optional<CommonState> common;
+  for (const auto bytes : saved) {
+    ASSIGN_OR_RETURN(OpenedState opened, OpenState(bytes));
+    kept.push_back(opened.kept);
+    if (saved.size() == 1 && opened.common.ranks == SizeOf(ranks_)) common = std::move(opened.common);
+  }
+  const std::vector<uint32_t> before = exchange_->common();
+  if (common && !exchange_->TakeCommon(common->words)) {
+    return absl::InvalidArgumentError("compression state: of other gradients, or another compression");
+  }
+  if (absl::Status status = device_->Restore(kept, exchange_->state()); !status.ok()) {
+    exchange_->TakeCommon(before);
+    return status;
+  }
+  if (common) steps_before_ += common->step - std::exchange(step_, common->step);
+  return absl::OkStatus();
 }
 
 }  // namespace internal

@@ -131,8 +131,9 @@ class Compressor {
   CodecSpeed speed_;
   std::vector<bool> compressed_;  // by part
   std::vector<bool> prepared_;    // likewise: Prepare has nothing left to do in this step
-  int64_t step_ = 0;
-  std::vector<int> looked_at_;  // those that a look is under way at, or was; empty before
+  int64_t step_ = 0;              // the number of this one
+  int64_t steps_before_ = 0;      // of those, made by the reducer whose state was restored
+  std::vector<int> looked_at_;    // those that a look is under way at, or was; empty before
   bool begun_ = false;
   std::optional<SequenceCall> call_;
   bool dense_ = false;  // call_ is of a part that goes dense

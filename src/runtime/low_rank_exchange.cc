@@ -2,6 +2,7 @@
 // covered go along with the first. Passes over matrices are the device's; factors are small, and come to the host in
 // any case, where P is orthonormalised on its way back.
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "base/status.h"
@@ -83,6 +84,35 @@ class LowRankExchange final : public CompressedExchange {
       if (!kept.empty()) all.push_back({kept});
     }
     return all;
+  }
+
+  // Of each covered gradient: Q, and two words of lots.
+  std::vector<uint32_t> common() const override {
+    std::vector<uint32_t> words;
+    for (const auto& factors : factors_) {
+      if (!factors) continue;
+      for (const float value : factors->q()) words.push_back(std::bit_cast<uint32_t>(value));
+      words.push_back(static_cast<uint32_t>(factors->lots()));
+      words.push_back(static_cast<uint32_t>(factors->lots() >> 32));
+    }
+    return words;
+  }
+
+  bool TakeCommon(std::span<const uint32_t> words) override {
+    size_t expected = 0;
+    for (const auto& factors : factors_) expected += factors ? factors->q().size() + 2 : 0;
+    if (words.size() != expected) return false;
+    std::vector<float> q;
+    for (auto& factors : factors_) {
+      if (!factors) continue;
+      q.resize(factors->q().size());
+      std::ranges::transform(words.first(q.size()), q.begin(),
+                             [](uint32_t word) { return std::bit_cast<float>(word); });
+      words = words.subspan(q.size());
+      factors->Restore(q, words[0] | uint64_t{words[1]} << 32);
+      words = words.subspan(2);
+    }
+    return true;
   }
 
  private:

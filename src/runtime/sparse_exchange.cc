@@ -146,6 +146,8 @@ class SparseExchange final : public CompressedExchange {
   int64_t sent_bytes() const override { return sent_bytes_; }
 
   std::vector<compression::StateArrays> state() override { return in_host_ ? host_.HandOver() : encoder_->state(); }
+  std::vector<uint32_t> common() const override { return split_.SaveCuts(); }
+  bool TakeCommon(std::span<const uint32_t> words) override { return split_.RestoreCuts(words); }
 
  private:
   enum class Round { kInHost, kAnnounce, kPayloads, kSlices, kSums, kChoice, kRegions, kEvened, kEnd };

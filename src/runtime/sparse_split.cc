@@ -24,7 +24,40 @@ void SparseSplit::Begin(const std::vector<int>& key, std::vector<std::span<float
   returned_.clear();
   added_ = piece_ = 0;
   cuts_ = &cuts_of_[key];
-  if (cuts_->empty()) *cuts_ = compression::EvenCuts(elements(), ranks_);
+  if (cuts_->empty() || cuts_->back() != elements()) *cuts_ = compression::EvenCuts(elements(), ranks_);
+}
+
+std::vector<uint32_t> SparseSplit::SaveCuts() const {
+  std::vector<uint32_t> words;
+  for (const auto& [key, cuts] : cuts_of_) {
+    words.push_back(static_cast<uint32_t>(key.size()));
+    for (const int tensor : key) words.push_back(static_cast<uint32_t>(tensor));
+    for (const int64_t cut : cuts) {
+      words.push_back(static_cast<uint32_t>(cut));
+      words.push_back(static_cast<uint32_t>(cut >> 32));
+    }
+  }
+  return words;
+}
+
+bool SparseSplit::RestoreCuts(std::span<const uint32_t> words) {
+  std::map<std::vector<int>, std::vector<int64_t>> restored;
+  const size_t cut_words = 2 * (static_cast<size_t>(ranks_) + 1);
+  while (!words.empty()) {
+    const size_t tensors = words[0];
+    if (words.size() - 1 < tensors || words.size() - 1 - tensors < cut_words) return false;
+    std::vector<int> key;
+    for (const uint32_t tensor : words.subspan(1, tensors)) key.push_back(static_cast<int>(tensor));
+    words = words.subspan(1 + tensors);
+    std::vector<int64_t>& cuts = restored[std::move(key)];
+    for (size_t i = 0; i < cut_words; i += 2) {
+      cuts.push_back(static_cast<int64_t>(words[i] | uint64_t{words[i + 1]} << 32));
+    }
+    if (cuts.front() != 0 || !std::ranges::is_sorted(cuts)) return false;
+    words = words.subspan(cut_words);
+  }
+  cuts_of_ = std::move(restored);
+  return true;
 }
 
 absl::Status SparseSplit::Add(std::span<const float> piece, std::span<const std::byte> payload) {

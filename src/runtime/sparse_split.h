@@ -84,6 +84,12 @@ class SparseSplit {
   };
   std::span<const Returned> returned() const { return returned_; }  // in the order of positions
 
+  // Where the regions of all parts begin in the next step, which all ranks know, as words: of each part how many
+  // numbers its key has, these, and two words for each cut. RestoreCuts: false for words that are something else, which
+  // change nothing.
+  std::vector<uint32_t> SaveCuts() const;
+  bool RestoreCuts(std::span<const uint32_t> words);
+
   // Which of all that Add has got is a tensor's first.
   size_t first_entry(size_t tensor) const { return first_entries_[tensor]; }
 

@@ -26,11 +26,11 @@ class CheckpointTest : public testing::Test {
 
   const gyre::support::TemporaryDirectory folder_;
   const std::string path_ = folder_.path() / "state";
-  const Checkpoint checkpoint_ = {
-      .identity = {.text_hash = ~uint64_t{5}, .seed = 2, .batch = 3, .alphabet = 4, .context = 5, .hidden = 6},
-      .step = 77,
-      .weights = {1.5f, -2.25f, 0.0f},
-      .optimizer = {std::byte{9}, std::byte{0}, std::byte{255}, std::byte{1}, std::byte{2}}};
+  const Checkpoint checkpoint_ = {.identity = "seed: 2\nbatch: 3\ncompression: none\n",
+                                  .step = 77,
+                                  .weights = {1.5f, -2.25f, 0.0f},
+                                  .optimizer = {std::byte{9}, std::byte{0}, std::byte{255}, std::byte{1}, std::byte{2}},
+                                  .compression = {{std::byte{3}}, {}, {std::byte{0}, std::byte{4}}}};
 };
 
 TEST_F(CheckpointTest, WhatWasWrittenIsRead) {
@@ -41,6 +41,7 @@ TEST_F(CheckpointTest, WhatWasWrittenIsRead) {
   EXPECT_EQ(read->step, checkpoint_.step);
   EXPECT_EQ(read->weights, checkpoint_.weights);
   EXPECT_EQ(read->optimizer, checkpoint_.optimizer);
+  EXPECT_EQ(read->compression, checkpoint_.compression);
 }
 
 TEST_F(CheckpointTest, ReplacesTheOldOneAndLeavesNothingElse) {
@@ -95,11 +96,15 @@ TEST_F(CheckpointTest, TryingLeavesAllAsItWas) {
 }
 
 TEST_F(CheckpointTest, AnotherTrainingIsNamed) {
-  Identity other = checkpoint_.identity;
-  other.seed = 12;
-  other.batch = 13;
-  EXPECT_THAT(CheckSame(checkpoint_.identity, other),
-              MatchesStatus(StatusCode::kFailedPrecondition, "seed 2 and not 12, batch 3 and not 13"));
+  Identity other;
+  AddFact(other, "seed", "12");
+  AddFact(other, "batch", "3");
+  AddFact(other, "compression", "topk of sparsity 0.9");
+  AddFact(other, "rate", "0.5");
+  EXPECT_THAT(
+      CheckSame(checkpoint_.identity, other),
+      MatchesStatus(StatusCode::kFailedPrecondition,
+                    "compression none and not topk of sparsity 0.9, rate unknown and not 0.5, seed 2 and not 12"));
 }
 
 }  // namespace

@@ -39,7 +39,8 @@ class CharLm : public CharLmTest {
   // Arguments of `gyrerun -np ranks char_lm`, on the test's text.
   std::vector<std::string> Command(int ranks, const std::vector<std::string>& options) const {
     std::vector<std::string> command = {
-        GYRERUN_PATH, "-np", std::to_string(ranks), CHAR_LM_PATH, "--text", text_, "--batch", "300", "--json"};
+        GYRERUN_PATH, "-np",    std::to_string(ranks),  CHAR_LM_PATH, "--text", text_, "--batch",
+        "300",        "--json", "--portable-arithmetic"};
     command.insert(command.end(), options.begin(), options.end());
     return command;
   }
@@ -104,7 +105,7 @@ TEST_F(CharLm, LargeBatchesAreTheSameOnAnyNumberOfRanks) {  // their slices are 
   for (int ranks : {1, 3}) {
     const std::string file = Path("losses" + std::to_string(ranks));
     const Ending run = RunToEnd({GYRERUN_PATH, "-np", std::to_string(ranks), CHAR_LM_PATH, "--text", text_, "--batch",
-                                 "20000", "--steps", "4", "--loss-file", file});
+                                 "20000", "--steps", "4", "--portable-arithmetic", "--loss-file", file});
     ASSERT_EQ(run.exit_code, 0) << run.err;
     losses[ranks] = Losses(file);
   }
@@ -179,6 +180,85 @@ TEST_F(CharLm, ResumedIsToTheBitAsNeverStopped) {
   EXPECT_EQ(resumed.Json()["params_hash"], straight.Json()["params_hash"]);
   EXPECT_EQ(resumed.Json()["heldout_bits_per_char"], straight.Json()["heldout_bits_per_char"]);
   EXPECT_EQ(Losses(halves), Losses(whole));
+}
+
+// By the program's option and by the variable: what each rank's codecs keep goes on.
+TEST_F(CharLm, ResumedCompressedTrainingIsToTheBitAsNeverStopped) {
+  for (const std::string codec :
+       {"fp16", "bf16", "fp8", "fp8-e5m2", "int8", "int4", "sign", "ternary", "topk:0.9", "topk-sampled:0.9",
+        "topk-global:0.9", "randomk:0.9", "powersgd:2", "dgc:0.9", "dgc-global:0.9"}) {
+    const std::string state = Path("state-" + codec), whole = Path("whole-" + codec), halves = Path("halves-" + codec);
+    const auto train = [&](std::vector<std::string> options) {
+      const bool dgc = codec.starts_with("dgc");
+      options.insert(options.end(), {"--steps", "24", "--compression", codec, "--lr", dgc ? "0.1" : "0.006"});
+      if (dgc) options.emplace_back("--momentum");
+      const Ending run = Train(2, options);
+      EXPECT_EQ(run.exit_code, 0) << codec << ": " << run.err;
+      return run.Json()["params_hash"];
+    };
+    const auto straight = train({"--loss-file", whole});
+    train({"--loss-file", halves, "--checkpoint", state, "--stop-at", "12"});
+    EXPECT_EQ(Losses(halves).size(), 12u) << codec;
+    EXPECT_EQ(train({"--loss-file", halves, "--checkpoint", state, "--resume"}), straight) << codec;
+    EXPECT_EQ(Losses(halves), Losses(whole)) << codec;
+  }
+  const auto by_variable = [&](std::vector<std::string> options) {
+    std::vector<std::string> command = Command(3, options);
+    command.insert(command.begin(), {"env", "GYRE_COMPRESSION=topk:0.9:always"});
+    const Ending run = RunToEnd(command);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return run.Json()["params_hash"];
+  };
+  const std::string state = Path("state");
+  by_variable({"--steps", "30", "--checkpoint", state});
+  EXPECT_EQ(by_variable({"--steps", "60", "--checkpoint", state, "--resume"}), by_variable({"--steps", "60"}));
+}
+
+TEST_F(CharLm, WhatDiffersAtResumeIsSaid) {
+  const std::string state = Path("state");
+  const std::vector<std::string> first = {"--steps", "4", "--checkpoint", state, "--momentum", "--lr", "0.1"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), first.begin(), first.end());
+    return more;
+  };
+  ASSERT_EQ(Train(2, with({"--compression", "topk:0.9", "--stop-at", "2"})).exit_code, 0);
+  const auto refused = [&](int ranks, const std::vector<std::string>& options, const std::string& why) {
+    std::vector<std::string> all = options;
+    all.emplace_back("--resume");
+    const Ending run = Train(ranks, all);
+    EXPECT_EQ(run.exit_code, 1) << why;
+    EXPECT_THAT(run.err, HasSubstr("the checkpoint is of another training: it has " + why)) << why;
+  };
+  refused(2, with({"--compression", "topk:0.99"}), "compression topk of sparsity 0.9 and not topk of sparsity 0.99");
+  refused(2, with({}), "compression topk of sparsity 0.9 and not none, ranks 2 and not any");
+  refused(3, with({"--compression", "topk:0.9"}), "ranks 2 and not 3");
+  refused(2, {"--steps", "9", "--checkpoint", state, "--momentum", "--lr", "0.2", "--compression", "topk:0.9"},
+          "learning rate 0.1 and not 0.2, steps 4 and not 9");
+  refused(2, with({"--compression", "topk:0.9", "--preset", "medium"}), "context 8 and not 12, hidden 288 and not 512");
+  EXPECT_EQ(Train(2, with({"--compression", "topk:0.9", "--resume"})).exit_code, 0);
+}
+
+// BLAS and the C library choose code by the processor; here as for one that has neither AVX nor fused multiply-adds.
+TEST_F(CharLm, PortableArithmeticIsThatOfAllProcessors) {
+  const auto train = [&](const std::vector<std::string>& processor, const std::vector<std::string>& options) {
+    std::vector<std::string> command = Command(2, options);
+    command.insert(command.begin(), processor.begin(), processor.end());
+    const Ending run = RunToEnd(command);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    nlohmann::json json = run.Json();
+    return json["params_hash"].dump() + " " + json["heldout_bits_per_char"].dump();
+  };
+  for (const std::vector<std::string>& options :
+       {std::vector<std::string>{"--steps", "40"}, {"--steps", "40", "--momentum"}}) {
+    const std::string here = train({}, options);
+    for (const std::string kernel : {"Nehalem", "Prescott"}) {
+      EXPECT_EQ(train({"env", "OPENBLAS_CORETYPE=" + kernel,
+                       "GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX,-AVX2,-AVX512F,-FMA,-FMA4"},
+                      options),
+                here)
+          << kernel;
+    }
+  }
 }
 
 TEST_F(CharLm, ResumedAfterACrashTheLossFileHasEachStepOnce) {

@@ -6,8 +6,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <vector>
 
+#include "blas.h"
+#include "portable.h"
 #include "random.h"
 #include "text.h"
 
@@ -106,6 +109,67 @@ TEST(Model, FloatFollowsDouble) {
   const double expected = Model<double>(shape).Loss(weights, samples);
   EXPECT_NEAR(Model<float>(shape).Loss(narrow, samples), expected, 1e-5 * expected);
   for (size_t i = 0; i < exact.size(); ++i) ASSERT_NEAR(gradient[i], exact[i], 2e-4) << i;
+}
+
+// Of sizes that are no multiples of anything, against the same sums one after the other.
+TEST(Portable, ProductsAreTheSameBitsWithAllInstructions) {
+  constexpr int kRows = 37, kColumns = 71, kInner = 53;
+  const auto fill = [](uint64_t stream, size_t count) {
+    std::vector<float> values(count);
+    for (size_t i = 0; i < count; ++i) values[i] = static_cast<float>(RandomUnit(17, stream, i) - 0.5);
+    return values;
+  };
+  const std::vector<float> a = fill(1, kRows * kInner), b = fill(2, kInner * kColumns), c = fill(3, kRows * kColumns);
+  for (const Transpose of_a : {Transpose::kNo, Transpose::kYes}) {
+    for (const Transpose of_b : {Transpose::kNo, Transpose::kYes}) {
+      for (const bool add : {false, true}) {
+        std::vector<float> expected = c;
+        for (int i = 0; i < kRows; ++i) {
+          for (int j = 0; j < kColumns; ++j) {
+            float sum = 0;
+            for (int k = 0; k < kInner; ++k) {
+              const float left = of_a == Transpose::kYes ? a[k * kRows + i] : a[i * kInner + k];
+              sum += left * (of_b == Transpose::kYes ? b[j * kInner + k] : b[k * kColumns + j]);
+            }
+            expected[i * kColumns + j] = add ? c[i * kColumns + j] + sum : sum;
+          }
+        }
+        for (const Instructions instructions : InstructionsHere()) {
+          std::vector<float> got = c;
+          PortableProducts(instructions)
+              .Multiply(of_a, of_b, kRows, kColumns, kInner, a.data(), b.data(), add, got.data());
+          EXPECT_EQ(got, expected) << static_cast<int>(instructions);
+        }
+      }
+    }
+  }
+}
+
+TEST(Portable, FunctionsAreTheCLibrarysButForRounding) {
+  for (int i = 0; i <= 10000; ++i) {
+    const float x = -86.9f + static_cast<float>(i) * 0.0174f;
+    ASSERT_NEAR(PortableExp(x) / std::exp(static_cast<double>(x)), 1, 2e-7) << x;
+    const double y = 1e-3 + i * 0.0317;
+    ASSERT_NEAR(PortableLog(y), std::log(y), 4e-16 * (1 + std::abs(std::log(y)))) << y;
+    const double t = i / 10000.0;
+    ASSERT_NEAR(PortableCosPi(t), std::cos(std::numbers::pi * t), 4e-16) << t;
+  }
+  EXPECT_EQ(PortableExp(0), 1);
+  EXPECT_LT(PortableExp(-1000), 1e-37f);
+  EXPECT_TRUE(std::isnan(PortableExp(std::nanf(""))));
+  EXPECT_EQ(PortableLog(1), 0);
+  EXPECT_EQ(PortableCosPi(0.5), 0);
+}
+
+TEST(Model, PortableFollowsBlas) {
+  const ModelShape shape = {.alphabet = 65, .context = 8, .hidden = 33};
+  const Samples samples = RandomSamples(shape, 300, 9);
+  const std::vector<float> weights = RandomWeights<float>(shape, 10);
+  std::vector<float> by_blas(weights.size()), portable(weights.size());
+  const double expected = Model<float>(shape).LossAndGradient(weights, samples, 1.0f / 300, by_blas);
+  EXPECT_NEAR(Model<float>(shape, true).LossAndGradient(weights, samples, 1.0f / 300, portable), expected,
+              1e-5 * expected);
+  for (size_t i = 0; i < weights.size(); ++i) ASSERT_NEAR(portable[i], by_blas[i], 1e-5) << i;
 }
 
 TEST(Model, FreshWeightsPredictAlmostEvenly) {

@@ -1,6 +1,8 @@
 // What training through parameter servers learns.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -39,6 +41,25 @@ TEST_F(CharLmByServers, CompressedTrainingLearnsToo) {
     EXPECT_NEAR(bits, dense, 0.5) << name;
     EXPECT_NE(bits, dense) << name;
   }
+}
+
+// The folder for temporary files is on a disk that is smaller than a snapshot.
+TEST_F(CharLmByServers, AFullDiskIsToldAndTrainingGoesOn) {
+  const std::string disk = folder_.path() / "disk";
+  std::filesystem::create_directory(disk);
+  const std::vector<std::string> on_small_disk = {
+      "unshare", "-m", "sh", "-c", R"(mount -t tmpfs -o size=512k none "$0" && export TMPDIR=$0 && exec "$@")", disk};
+  const auto run = [&](const std::vector<std::string>& command) {
+    std::vector<std::string> all = on_small_disk;
+    all.insert(all.end(), command.begin(), command.end());
+    return all;
+  };
+  Program probe(run({"true"}));
+  ASSERT_TRUE(probe.WaitFor(kLimit));
+  if (probe.exit_code() != 0) GTEST_SKIP() << "a disk cannot be mounted here: " << probe.output();
+  Program program(run(Command({"--servers", "1"}, {"--steps", "20"})));
+  ExpectEnd(program, 20);
+  EXPECT_THAT(program.err(), testing::ContainsRegex("gyre server 0: snapshot: .*No space left on device"));
 }
 
 }  // namespace

@@ -355,7 +355,7 @@ std::string Cluster::Run() {
   for (const Blow& blow : plan_.blows)
     last_blow = std::max(last_blow, now() + milliseconds(blow.at + std::max<int64_t>(blow.lasts, 0)));
   TimePoint settled = TimePoint::max();
-  while (wrong_.empty() && !events_.empty()) {
+  while (wrong_.empty() && !lost_ && !events_.empty()) {
     const Event event = events_.top();
     events_.pop();
     clock_.Advance(event.when - now());
@@ -372,7 +372,7 @@ std::string Cluster::Run() {
     if (now() > last_blow + (plan_.replicas || plan_.tables > 0 ? 3 : 1) * kPatience)
       Wrong(absl::StrCat("no end; the last reason to wait: ", last_reason_));
   }
-  if (wrong_.empty()) CheckEnd();
+  if (wrong_.empty() && !lost_) CheckEnd();
   return wrong_;
 }
 

@@ -181,6 +181,7 @@ class Cluster {
   std::set<int> doubly_lost_;          // servers that were lost when there was no copy
   std::set<int> lost_disks_;           // servers whose disk was lost at some time
   std::set<int> begun_anew_;           // and no snapshot: from a worker's model
+  bool lost_ = false;                  // and workers had its values, too: they are refused, and that is the end
   int recoveries_ = 0;
   std::set<int> gone_;                    // workers, for good
   using Life = std::pair<int, uint64_t>;  // a worker, and its incarnation

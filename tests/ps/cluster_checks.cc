@@ -58,7 +58,10 @@ void Cluster::CheckSent(Process& server, int worker, const Message& message) {
   }
   if (message.kind == Kind::kRefuse) {
     const auto& lives = workers_[w];
-    if (message.to >= lives.back()->incarnation) Wrong("the newest life of a worker is refused");
+    if (message.to >= lives.back()->incarnation) {
+      lost_ = doubly_lost_.contains(server.number);
+      if (!lost_) Wrong("the newest life of a worker is refused");
+    }
   }
   if (message.kind == Kind::kValues || message.kind == Kind::kRows) CheckValues(server, worker, message);
   if (message.kind == Kind::kRows) CheckRows(server, message);

@@ -12,6 +12,7 @@ absl::Status MemoryDisk::Count() {
 absl::Status MemoryDisk::Write(std::string_view name, std::string_view bytes) {
   const bool worked = !failing();
   absl::Status status = Count();
+  if (full_) status.Update(absl::ResourceExhaustedError("no space left on device"));
   if (worked) {
     on_write(name);
     File& file = files_[std::string(name)];

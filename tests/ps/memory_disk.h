@@ -29,6 +29,9 @@ class MemoryDisk final : public Disk {
   bool failing() const { return calls_left_ && *calls_left_ <= 0; }
   int64_t calls() const { return calls_; }  // changing ones, so far
 
+  // While it is full, of what is written half gets there, with an error; all else succeeds.
+  void SetFull(bool full) { full_ = full; }
+
   // The process has ended: nothing is forgotten. Calls succeed again.
   void EndProcess() { calls_left_.reset(); }
 
@@ -56,6 +59,7 @@ class MemoryDisk final : public Disk {
   std::map<std::string, File, std::less<>> folder_;  // as of the last SyncFolder
   std::optional<int64_t> calls_left_;
   int64_t calls_ = 0;
+  bool full_ = false;
 };
 
 }  // namespace gyre::ps

@@ -194,6 +194,23 @@ TEST_F(ProcessTest, TimeThatIsOverNamesWhoHasNotTakenThePushes) {
               MatchesStatus(absl::StatusCode::kDeadlineExceeded, "server 1 has not taken all pushes"));
 }
 
+// There is no folder from the first step on. A server that dies then has nothing to come back with, and says so.
+TEST_F(ProcessTest, TrainingGoesOnWithoutSnapshotsUntilAServerDies) {
+  StartServers(2);
+  folder_.reset();
+  workers_ = 1;
+  std::vector<float> model, gradient(Elements());
+  auto worker = Worker(0, model);
+  for (int step = 0; step < 3; ++step) ASSERT_THAT(Step(*worker, 0, step, model, gradient), IsOk());
+  ASSERT_THAT(worker->Begin(Soon()), IsOk());
+  EXPECT_EQ(model, Reference(3));
+  servers_[1]->Kill();
+  servers_[1]->Start(Endpoints());
+  ASSERT_THAT(worker->End(gradient, 0.1f), IsOk());
+  EXPECT_THAT(worker->Begin(Soon()), MatchesStatus(absl::StatusCode::kFailedPrecondition,
+                                                   "server 1 has started again without the values that it had"));
+}
+
 TEST_F(ProcessTest, SnapshotsThatFailAreTold) {
   StartServers(1);
   workers_ = 1;

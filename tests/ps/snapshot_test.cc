@@ -80,6 +80,38 @@ TEST(SnapshotTest, GoesOnAfterTheDiskHasFailed) {
   }
 }
 
+TEST(SnapshotTest, OnAFullDiskTheLastSnapshotIsReadAndThePlaceIsTakenLater) {
+  MemoryDisk disk;
+  Snapshots old(disk, 3, 1, /*fence=*/true), next(disk, 3, 2, /*fence=*/true);
+  ASSERT_THAT(old.Open(), IsOk());
+  EXPECT_THAT(old.place_status(), IsOk());
+  ASSERT_THAT(old.Write("old"), IsOk());
+  disk.SetFull(true);
+  const auto content = next.Open();
+  ASSERT_THAT(content, IsOk());
+  EXPECT_EQ(*content, "old");
+  EXPECT_THAT(next.place_status(), MatchesStatus(absl::StatusCode::kResourceExhausted, "no space left"));
+  EXPECT_THAT(next.Write("too much"), MatchesStatus(absl::StatusCode::kResourceExhausted, "no space left"));
+  disk.SetFull(false);
+  ASSERT_THAT(next.Write("new"), IsOk());
+  EXPECT_THAT(next.place_status(), IsOk());
+  EXPECT_THAT(old.Write("too late"), MatchesStatus(absl::StatusCode::kAborted, "incarnation 2"));
+  EXPECT_EQ(Reopen(disk, 3), "new");
+}
+
+TEST(SnapshotTest, HalfAFileKeepsNoRoom) {
+  MemoryDisk disk;
+  Snapshots snapshots(disk, 3, 1, /*fence=*/true);
+  ASSERT_THAT(snapshots.Open(), IsOk());
+  disk.SetFull(true);
+  EXPECT_FALSE(snapshots.Write("too much").ok());
+  EXPECT_EQ(disk.List()->size(), 1u) << "the manifest";
+  // A process that was killed as it wrote could not clear up.
+  ASSERT_FALSE(disk.Write("server-3.1.9.snapshot.1.tmp", "half").ok());
+  EXPECT_FALSE(Reopen(disk, 2).has_value());
+  EXPECT_EQ(disk.List()->size(), 1u);
+}
+
 TEST(SnapshotTest, AProcessThatWasReplacedWritesNoMore) {
   MemoryDisk disk;
   Snapshots old(disk, 3, 1, /*fence=*/true), other(disk, 3, 2, /*fence=*/true);

@@ -398,6 +398,14 @@ TEST(CompressedReducer, DgcWarmsUpDenseWhereThatIsLess) {
 
 // --- State ---
 
+// All results of a step, one after the other.
+std::vector<float> ResultsOf(Worker& worker, int64_t step) {
+  EXPECT_THAT(worker.Step(step), IsOk());
+  std::vector<float> all;
+  for (size_t t = 0; t < kShapes.size(); ++t) all.insert(all.end(), worker.values(t).begin(), worker.values(t).end());
+  return all;
+}
+
 void ExpectGoesOn(const Compression& compression, const support::HostSizes& hosts) {
   const int ranks = std::accumulate(hosts.begin(), hosts.end(), 0);
   RunThreads(ranks, [&](const Rank& rank) {
@@ -406,7 +414,8 @@ void ExpectGoesOn(const Compression& compression, const support::HostSizes& host
     ASSERT_THAT(first.Start(JoinJob(rank, JobOptions(rank, hosts)), options), IsOk());
     for (int64_t step = 1; step <= 3; ++step) ASSERT_THAT(first.Step(step), IsOk());
     const std::vector<std::byte> saved = first.reducer->SaveCompression();
-    ASSERT_THAT(first.Step(4), IsOk());
+    std::vector<std::vector<float>> straight;
+    for (int64_t step = 4; step <= 6; ++step) straight.push_back(ResultsOf(first, step));
     // In the same job: another reducer of it.
     second.runtime = std::move(first.runtime);
     second.reducer = *GradientReducer::Create(second.runtime->world(), options);
@@ -419,20 +428,49 @@ void ExpectGoesOn(const Compression& compression, const support::HostSizes& host
     const std::span<const std::byte> damaged[] = {std::span(saved).first(saved.size() - 1)};
     EXPECT_THAT(second.reducer->RestoreCompression(damaged), MatchesStatus(StatusCode::kDataLoss, "checksum"));
     ASSERT_THAT(second.reducer->RestoreCompression(all), IsOk());
-    ASSERT_THAT(second.Step(4), IsOk());
-    for (size_t t = 0; t < kShapes.size(); ++t) {
-      EXPECT_EQ(std::memcmp(first.values(t).data(), second.values(t).data(), first.values(t).size_bytes()), 0) << t;
+    for (int64_t step = 4; step <= 6; ++step) {
+      const std::vector<float> resumed = ResultsOf(second, step), &expected = straight[static_cast<size_t>(step - 4)];
+      EXPECT_EQ(std::memcmp(resumed.data(), expected.data(), resumed.size() * sizeof(float)), 0)
+          << CompressionName(compression) << " on " << hosts.size() << " hosts, step " << step;
     }
     first.reducer.reset();
   });
 }
 
+TEST_P(EveryCodec, GoesOnFromItsStateToTheBit) {
+  const auto parsed = ParseCompression(GetParam());
+  ASSERT_THAT(parsed, IsOk());
+  ExpectGoesOn(*parsed, {2});
+}
+
 TEST(CompressedReducer, GoesOnFromItsState) {
-  for (const Compression& compression : {Compression(Int8{}), Compression(Dgc{.sparsity = 0.95})}) {
-    ExpectGoesOn(compression, {2});
-  }
   ExpectGoesOn(Dgc{.sparsity = 0.95}, {2, 2});
   ExpectGoesOn(TopK{.sparsity = 0.9}, {3, 1});
+  ExpectGoesOn(TopK{.sparsity = 0.9, .global = true}, {1, 1, 1});
+  ExpectGoesOn(Dgc{.sparsity = 0.95, .warmup = {0.75, 0.9}, .warmup_steps = 2}, {3});
+}
+
+// powersgd:2 and powersgd:4 keep as many floats.
+TEST(CompressedReducer, StateOfAnotherCompressionIsRefusedAndChangesNothing) {
+  RunThreads(2, [](const Rank& rank) {
+    Worker two, four;
+    ASSERT_THAT(two.Start(JoinJob(rank), {.compression = PowerSgd{2}, .always_compress = true}), IsOk());
+    ASSERT_THAT(two.Step(1), IsOk());
+    const std::vector<std::byte> saved = two.reducer->SaveCompression();
+    const std::span<const std::byte> all[] = {saved};
+    four.runtime = std::move(two.runtime);
+    four.reducer =
+        *GradientReducer::Create(four.runtime->world(), {.compression = PowerSgd{4}, .always_compress = true});
+    for (size_t t = 0; t < kShapes.size(); ++t) {
+      four.index.push_back(*four.reducer->Register(absl::StrCat("layer", t), kShapes[t]));
+    }
+    ASSERT_THAT(four.reducer->Start(), IsOk());
+    const std::vector<std::byte> before = four.reducer->SaveCompression();
+    EXPECT_THAT(four.reducer->RestoreCompression(all),
+                MatchesStatus(StatusCode::kInvalidArgument, "another compression"));
+    EXPECT_TRUE(four.reducer->SaveCompression() == before);
+    two.reducer.reset();
+  });
 }
 
 // --- What goes wrong ---

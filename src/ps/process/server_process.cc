@@ -89,7 +89,14 @@ void ServerProcess::LookAtDisk() {
   const absl::Status& disk = server_->disk_status();
   if (absl::IsAborted(disk)) status_ = disk;
   if (!disk.ok() && !disk_failed_ && status_.ok()) {
-    std::fputs(absl::StrCat("gyre server ", options_.server, ": snapshot: ", disk.message(), "\n").c_str(), stderr);
+    const bool replicated = connector_ != nullptr;
+    const char* const next = replicated                        ? "the next server has its state"
+                             : server_->snapshot_number() == 0 ? "the job cannot go on, for there is no snapshot"
+                                                               : "it goes on from the snapshot before";
+    std::fputs(absl::StrCat("gyre server ", options_.server, ": snapshot: ", disk.message(),
+                            ": make room there; training goes on, and if this server dies, ", next, "\n")
+                   .c_str(),
+               stderr);
   }
   disk_failed_ = !disk.ok();
 }
