@@ -18,13 +18,11 @@ namespace {
 
 constexpr size_t kClientReadBytes = 64 << 10;
 
-// How long the store may wait for others. It answers somewhat before the deadline: what it says then, who is missing,
-// is to be here in time.
-uint32_t MillisecondsToWait(TimePoint deadline) {
+uint32_t MillisecondsLeft(TimePoint deadline) {
   const TimePoint now = std::chrono::steady_clock::now();
   if (deadline <= now) return 0;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - now).count();
-  return static_cast<uint32_t>(std::min<int64_t>(left - std::min<int64_t>(left / 8, 250), INT32_MAX));
+  return static_cast<uint32_t>(std::min<int64_t>(left, INT32_MAX));
 }
 
 uint16_t TypeOf(const StoreRequest& request) {
@@ -71,7 +69,7 @@ absl::Status StoreClient::Set(std::string_view key, std::string_view value, Time
 
 absl::StatusOr<std::string> StoreClient::Get(std::string_view key, TimePoint deadline) {
   RETURN_IF_ERROR(CheckKey(key));
-  const StoreRequest request{.kind = StoreMessage::kGet, .key = key, .timeout_ms = MillisecondsToWait(deadline)};
+  const StoreRequest request{.kind = StoreMessage::kGet, .key = key, .timeout_ms = MillisecondsLeft(deadline)};
   return Call(TypeOf(request), EncodeRequest(request), deadline);
 }
 
@@ -89,7 +87,7 @@ absl::StatusOr<std::vector<std::string>> StoreClient::Gather(std::string_view na
   RETURN_IF_ERROR(CheckKey(name));
   RETURN_IF_ERROR(CheckValue(value));
   const StoreRequest request{
-      .kind = StoreMessage::kGather, .key = name, .value = value, .timeout_ms = MillisecondsToWait(deadline)};
+      .kind = StoreMessage::kGather, .key = name, .value = value, .timeout_ms = MillisecondsLeft(deadline)};
   ASSIGN_OR_RETURN(const std::string result, Call(TypeOf(request), EncodeRequest(request), deadline));
   return DecodeValues(result);
 }
