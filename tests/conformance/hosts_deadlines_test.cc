@@ -81,7 +81,11 @@ TEST_P(OverHosts, WhoWaitsWithinItsHostNamesTheRankOfTheOther) {
     if (rank < 2) {
       const milliseconds timeout(rank == 0 ? 20'000 : 500);
       const absl::Status status = (*group)->AllReduce(data, {.timeout = timeout});
-      EXPECT_TRUE(absl::StrContains(status.message(), "rank 2 did not come")) << status;
+      EXPECT_FALSE(status.ok());
+      // Rank 0 may first learn that rank 2, which was let go by then, has made another call.
+      if (rank == 1) {
+        EXPECT_TRUE(absl::StrContains(status.message(), "rank 2 did not come")) << status;
+      }
     }
     if (rank == 1) {
       EXPECT_THAT(world.Send(told, 2), IsOk());
