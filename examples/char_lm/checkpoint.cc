@@ -69,7 +69,7 @@ class Reader {
     uint64_t count = 0;
     if (!Value(count) || count > rest_.size() / sizeof(count)) return false;
     arrays.resize(count);
-    return std::ranges::all_of(arrays, [this](auto& array) { return Array(array); });
+    return std::ranges::all_of(arrays, [this](auto& array) { return this->Array(array); });
   }
   bool AtEnd() const { return rest_.empty(); }
 
