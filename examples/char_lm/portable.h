@@ -16,7 +16,7 @@ namespace char_lm {
 
 enum class Instructions { kBaseline, kAvx2, kAvx512 };
 
-// What this processor has, the widest last.
+// The instruction sets of this processor, the widest last.
 std::vector<Instructions> InstructionsHere();
 
 // Matrix products: an element of C is the sum of its terms in their order. Not thread-safe: it holds packed operands.

@@ -258,7 +258,7 @@ class Trainer {
     return absl::OkStatus();
   }
 
-  // What a rank goes on with beside weights and step: the optimizer's state, and what its own compression kept.
+  // The state that a rank resumes from, beside weights and step: its optimizer's, and its compression's residuals.
   struct Resumed {
     std::vector<std::byte> optimizer, compression;
   };

@@ -18,8 +18,8 @@ constexpr int kMostWorkers = 10'000;
 constexpr int kMostGpus = 64;           // of a worker
 constexpr size_t kLongestLabel = 63;    // RFC 1035, and so the longest name of a pod with a host name
 constexpr size_t kLongestObject = 253;  // the name of other objects
-// Of the launcher. For each worker an ssh (1.7 MiB of its own, measured after 50 MB of output), 1 MiB of output that
-// waits, and buffers of the kernel's; tests/k8s/rules.py has the same.
+// The memory of the launcher: for each worker, an ssh (1.7 MiB of its own, measured after 50 MB of output), 1 MiB of
+// output that waits, and buffers of the kernel's; tests/k8s/rules.py has the same.
 constexpr int kLauncherMiB = 512;
 constexpr int kWorkerMiB = 8;
 constexpr int kMiBPerGiB = 1024;

@@ -22,7 +22,7 @@ constexpr char kHeader[] = "seconds,interval,rank,cpus,memory_bytes,activity,gpu
 constexpr size_t kLargestTrace = size_t{4} << 30;  // bytes
 constexpr double kShortestTraceInterval = 1e-3;  // seconds: what is used in less cannot be told from the clock's ticks
 
-// More than any rank uses or any job lasts. What is larger is a mistake, and sums of it could overflow.
+// No rank uses more, and no job lasts longer. A larger value is a mistake, and its sums could overflow.
 constexpr double kMostSeconds = 1e10;
 constexpr double kMostProcessors = 1e5;
 constexpr double kMostBytes = 1e18;
